@@ -1,1 +1,19 @@
-//! engine
+//! Durable work on PostgreSQL.
+//!
+//! The promise: work that was accepted is never lost, never done twice in the database, and never hidden when it
+//! fails. Delivery is at least once; an effect that commits in PostgreSQL happens exactly once; every outside effect
+//! carries a stable id.
+//!
+//! Reading order: [`migrate`] (the schema), [`lease`] (claim, renew, settle).
+
+pub mod error;
+pub mod lease;
+pub mod migrate;
+
+pub use error::{Error, Result};
+
+/// The engine's own schema, `postrider`.
+#[must_use]
+pub const fn migrations() -> migrate::MigrationSet {
+    migration_set!("postrider", [])
+}

@@ -1,0 +1,105 @@
+//! What can go wrong in the engine, as values.
+//!
+//! Three tiers: what the caller did (`Invalid`, `LostLease`), what the schema says (`Migrate`), and what the
+//! database says (`Database`). Sources are kept, so that a log line can show the whole chain.
+
+use crate::lease::LostLease;
+use crate::migrate::MigrateError;
+
+/// The result of an engine call.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Any failure of an engine call.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The database refused, or could not be reached.
+    #[error("the database call failed: {0}")]
+    Database(#[from] sqlx::Error),
+
+    /// The schema does not fit this program.
+    #[error(transparent)]
+    Migrate(#[from] MigrateError),
+
+    /// The lease is no longer the caller's: nothing was changed, and the transaction must be rolled back.
+    #[error(transparent)]
+    LostLease(#[from] LostLease),
+
+    /// The caller gave a value that the engine refuses.
+    #[error("{field}: {problem}")]
+    Invalid {
+        /// The argument in question.
+        field: &'static str,
+        /// What is wrong with it and what would be right.
+        problem: String,
+    },
+
+    /// A stored row can't be read back: it was written by something else than the engine.
+    #[error("stored data of {what} can't be read: {problem}")]
+    Unreadable {
+        /// The table or column in question.
+        what: &'static str,
+        /// What was found.
+        problem: String,
+    },
+
+    /// The part of the program that would have done this has stopped.
+    #[error("{0} has stopped; no more work is taken")]
+    Stopped(&'static str),
+}
+
+impl Error {
+    /// An [`Error::Invalid`].
+    pub fn invalid(field: &'static str, problem: impl Into<String>) -> Self {
+        Self::Invalid {
+            field,
+            problem: problem.into(),
+        }
+    }
+
+    /// Would the same call have a chance if it were repeated a little later?
+    ///
+    /// True for lost connections, a full pool, a server that starts or stops, deadlocks and serialization failures.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Database(error) => database_is_transient(error),
+            Self::Migrate(MigrateError::Database(error)) => database_is_transient(error),
+            Self::Migrate(_)
+            | Self::LostLease(_)
+            | Self::Invalid { .. }
+            | Self::Unreadable { .. }
+            | Self::Stopped(_) => false,
+        }
+    }
+}
+
+/// Is this the database's way of saying "not now"?
+#[must_use]
+pub fn database_is_transient(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::WorkerCrashed => true,
+        sqlx::Error::Database(inner) => inner.code().is_some_and(|code| is_transient_code(&code)),
+        _ => false,
+    }
+}
+
+/// Two transactions stood in each other's way and the server chose this one to give in: repeating it at once is right.
+#[must_use]
+pub fn is_conflict(error: &sqlx::Error) -> bool {
+    error
+        .as_database_error()
+        .and_then(sqlx::error::DatabaseError::code)
+        .is_some_and(|code| code == "40P01" || code == "40001")
+}
+
+fn is_transient_code(code: &str) -> bool {
+    // 08 connection, 40 conflict, 53 resources, 57P0x shutdown and start, 55P03 lock not had in time.
+    code.starts_with("08")
+        || code.starts_with("40")
+        || code.starts_with("53")
+        || matches!(code, "57P01" | "57P02" | "57P03" | "57014" | "55P03" | "25006")
+}

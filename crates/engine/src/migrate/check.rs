@@ -1,0 +1,189 @@
+//! The comparison of what ran with what the program knows; pure.
+
+use super::MigrationSet;
+
+/// A migration that has not run yet.
+#[derive(Debug, Clone)]
+pub struct Pending {
+    /// The schema that it belongs to.
+    pub schema: &'static str,
+    /// Its number.
+    pub version: i32,
+    /// Its name, e.g. `0001_work_tables`.
+    pub name: &'static str,
+    pub(super) sql: &'static str,
+    pub(super) checksum: String,
+}
+
+impl Pending {
+    /// The file's name.
+    #[must_use]
+    pub fn file(&self) -> String {
+        format!("{}.sql", self.name)
+    }
+}
+
+/// What is done and what is still to do.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// How many had run already.
+    pub applied: usize,
+    /// What has (or, after a run, had) to run, in order.
+    pub pending: Vec<Pending>,
+}
+
+/// Why the schema can't be used or brought up to date.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MigrateError {
+    /// A migration that ran was changed since.
+    #[error(
+        "migration {schema}/{file} was edited after it ran on this database (recorded {recorded}, now {now}); \
+         restore the file as it was and put the change into a new migration"
+    )]
+    Edited {
+        /// Its schema.
+        schema: String,
+        /// Its file.
+        file: String,
+        /// Checksum, or name, of what ran.
+        recorded: String,
+        /// Checksum, or name, of what the program holds.
+        now: String,
+    },
+
+    /// A migration ran here that this program lacks, though it knows later ones.
+    #[error(
+        "migration {schema}/{file} ran on this database and is missing from this program; \
+         restore the file, or use the program that brought it"
+    )]
+    Missing {
+        /// Its schema.
+        schema: String,
+        /// Its file.
+        file: String,
+    },
+
+    /// A migration with a lower number than one that ran appeared later.
+    #[error(
+        "migration {schema}/{file} is new but numbered below {newest:04}, which already ran on this database; \
+         give it a number above"
+    )]
+    OutOfOrder {
+        /// Its schema.
+        schema: String,
+        /// Its file.
+        file: String,
+        /// The highest number that ran.
+        newest: i32,
+    },
+
+    /// The database was migrated by a later program.
+    #[error(
+        "the database's schema {schema} is at version {database:04} and this program knows up to {program:04}; \
+         upgrade the program (nothing was changed)"
+    )]
+    Newer {
+        /// The schema.
+        schema: String,
+        /// The database's version.
+        database: i32,
+        /// The newest version that the program knows.
+        program: i32,
+    },
+
+    /// The set itself is wrong.
+    #[error("the migrations of schema {schema} are put together wrongly: {problem}")]
+    Malformed {
+        /// The schema.
+        schema: &'static str,
+        /// What is wrong.
+        problem: String,
+    },
+
+    /// A statement failed; everything was rolled back.
+    #[error("migration {schema}/{file} failed and nothing was changed: {source}")]
+    Failed {
+        /// Its schema.
+        schema: &'static str,
+        /// Its file.
+        file: String,
+        /// The database's answer.
+        source: sqlx::Error,
+    },
+
+    /// The record could not be read or written.
+    #[error("the migration record could not be used: {0}")]
+    Database(#[from] sqlx::Error),
+}
+
+/// A row of `postrider.schema_migration`.
+pub(super) struct Recorded {
+    pub schema: String,
+    pub version: i32,
+    pub name: String,
+    pub checksum: String,
+}
+
+/// Schemas that no set mentions are left alone: another program may share the database.
+pub(super) fn compare(sets: &[MigrationSet], recorded: &[Recorded]) -> Result<Plan, MigrateError> {
+    let mut plan = Plan::default();
+    for set in sets {
+        let ran: Vec<&Recorded> = recorded.iter().filter(|row| row.schema == set.schema).collect();
+        let newest_ran = ran.iter().map(|row| row.version).max().unwrap_or(0);
+        let newest_known = set.migrations.last().map_or(0, |migration| migration.version);
+        if newest_ran > newest_known {
+            return Err(MigrateError::Newer {
+                schema: set.schema.to_owned(),
+                database: newest_ran,
+                program: newest_known,
+            });
+        }
+        if let Some(row) = ran
+            .iter()
+            .find(|row| set.migrations.iter().all(|known| known.version != row.version))
+        {
+            return Err(MigrateError::Missing {
+                schema: row.schema.clone(),
+                file: format!("{}.sql", row.name),
+            });
+        }
+        for migration in set.migrations {
+            let checksum = migration.checksum();
+            let edited = |recorded: &str, now: &str| MigrateError::Edited {
+                schema: set.schema.to_owned(),
+                file: format!("{}.sql", migration.name),
+                recorded: recorded.to_owned(),
+                now: now.to_owned(),
+            };
+            match ran.iter().find(|row| row.version == migration.version) {
+                Some(row) if row.name != migration.name => {
+                    return Err(edited(&row.name, migration.name));
+                }
+                Some(row) if row.checksum != checksum => {
+                    return Err(edited(short(&row.checksum), short(&checksum)));
+                }
+                Some(_) => plan.applied += 1,
+                None if migration.version < newest_ran => {
+                    return Err(MigrateError::OutOfOrder {
+                        schema: set.schema.to_owned(),
+                        file: format!("{}.sql", migration.name),
+                        newest: newest_ran,
+                    });
+                }
+                None => plan.pending.push(Pending {
+                    schema: set.schema,
+                    version: migration.version,
+                    name: migration.name,
+                    sql: migration.sql,
+                    checksum,
+                }),
+            }
+        }
+    }
+    Ok(plan)
+}
+
+fn short(checksum: &str) -> &str {
+    checksum.get(..12).unwrap_or(checksum)
+}
