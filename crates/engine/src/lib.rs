@@ -6,9 +6,13 @@
 //!
 //! Reading order: [`migrate`] (the schema), [`lease`] (claim, renew, settle).
 
+pub mod digest;
+pub mod duration;
 pub mod error;
+pub mod failure;
 pub mod lease;
 pub mod migrate;
+pub mod retry;
 
 pub use error::{Error, Result};
 

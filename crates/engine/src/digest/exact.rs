@@ -1,0 +1,171 @@
+//! Finds what a canonical form would silently change: numbers with too many digits, and keys given twice.
+//!
+//! One walk over a text that is known to be valid JSON. A number passes if its decimal value is the very one that
+//! RFC 8785 prints for its double; so two numbers that differ never get the same canonical form.
+
+use std::{collections::HashSet, fmt::Write as _};
+
+use super::DigestError;
+
+/// A container that the walk is in.
+enum Frame {
+    Array {
+        index: usize,
+    },
+    Object {
+        keys: HashSet<String>,
+        current: String,
+    },
+}
+
+/// Refuses the first number that would be rounded and the first key that is repeated.
+pub(super) fn check(text: &str) -> Result<(), DigestError> {
+    let bytes = text.as_bytes();
+    let mut frames: Vec<Frame> = Vec::new();
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        match byte {
+            b'{' => frames.push(Frame::Object {
+                keys: HashSet::new(),
+                current: String::new(),
+            }),
+            b'[' => frames.push(Frame::Array { index: 0 }),
+            b'}' | b']' => drop(frames.pop()),
+            b',' => {
+                if let Some(Frame::Array { index }) = frames.last_mut() {
+                    *index += 1;
+                }
+            }
+            b'"' => {
+                let end = at + string_length(&bytes[at..]);
+                if is_key(&bytes[end..]) {
+                    enter_key(&mut frames, serde_json::from_str(&text[at..end])?)?;
+                }
+                at = end;
+                continue;
+            }
+            b'-' | b'0'..=b'9' => {
+                let end = at + number_length(&bytes[at..]);
+                if !is_exact(&text[at..end])? {
+                    let number = crate::failure::storable(&text[at..end], 60);
+                    return Err(DigestError::Inexact {
+                        path: pointer(&frames),
+                        number,
+                    });
+                }
+                at = end;
+                continue;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    Ok(())
+}
+
+/// The length of the string that starts here, quotes included.
+fn string_length(bytes: &[u8]) -> usize {
+    let mut at = 1;
+    while let Some(&byte) = bytes.get(at) {
+        match byte {
+            b'\\' => at += 2,
+            b'"' => return at + 1,
+            _ => at += 1,
+        }
+    }
+    bytes.len()
+}
+
+/// Is the string that ended here followed by a colon?
+fn is_key(after: &[u8]) -> bool {
+    after.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b':')
+}
+
+fn number_length(bytes: &[u8]) -> usize {
+    bytes
+        .iter()
+        .take_while(|byte| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'))
+        .count()
+}
+
+fn enter_key(frames: &mut [Frame], key: String) -> Result<(), DigestError> {
+    let Some(Frame::Object { keys, current }) = frames.last_mut() else {
+        return Ok(());
+    };
+    current.clone_from(&key);
+    if !keys.insert(key) {
+        return Err(DigestError::DuplicateKey {
+            path: pointer(frames),
+        });
+    }
+    Ok(())
+}
+
+/// Where the walk is, as a JSON pointer (RFC 6901).
+fn pointer(frames: &[Frame]) -> String {
+    let mut path = String::new();
+    for frame in frames {
+        match frame {
+            Frame::Array { index } => drop(write!(path, "/{index}")),
+            Frame::Object { current, .. } => {
+                path.push('/');
+                path.push_str(&current.replace('~', "~0").replace('/', "~1"));
+            }
+        }
+    }
+    path
+}
+
+/// Does the canonical form of this number mean the same as its text?
+fn is_exact(text: &str) -> Result<bool, serde_json::Error> {
+    let Ok(double) = text.parse::<f64>() else {
+        return Ok(false);
+    };
+    if !double.is_finite() {
+        return Ok(false);
+    }
+    let printed = serde_json_canonicalizer::to_string(&double)?;
+    Ok(Decimal::of(text) == Decimal::of(&printed))
+}
+
+/// A decimal number in its one shortest form: `digits × 10^exponent`, without zeros at either end.
+#[derive(PartialEq, Eq)]
+struct Decimal {
+    negative: bool,
+    digits: String,
+    exponent: i64,
+}
+
+impl Decimal {
+    fn of(text: &str) -> Self {
+        let (negative, text) = text
+            .strip_prefix('-')
+            .map_or((false, text), |rest| (true, rest));
+        let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+        let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+        let digits = format!("{whole}{fraction}");
+        let digits = digits.trim_start_matches('0');
+        if digits.is_empty() {
+            return Self {
+                negative: false,
+                digits: String::new(),
+                exponent: 0,
+            };
+        }
+        let shortest = digits.trim_end_matches('0');
+        let zeros = length(digits) - length(shortest);
+        // An exponent that no integer holds belongs to a number that no double holds.
+        let exponent = exponent.parse::<i64>().unwrap_or(i64::MAX);
+        Self {
+            negative,
+            digits: shortest.to_owned(),
+            exponent: exponent
+                .saturating_add(zeros)
+                .saturating_sub(length(fraction)),
+        }
+    }
+}
+
+fn length(text: &str) -> i64 {
+    i64::try_from(text.len()).unwrap_or(i64::MAX)
+}

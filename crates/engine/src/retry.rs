@@ -1,0 +1,250 @@
+//! When a failed item may be tried again.
+//!
+//! A policy is a pure function of the number of attempts made and a jitter sample: no clock, no randomness inside, so
+//! that every delay can be explained afterwards. Whatever the numbers are, the arithmetic saturates and the result
+//! never exceeds [`MAX_DELAY`].
+
+mod config;
+
+use std::time::Duration;
+
+/// No delay is longer than this (ten years): anything beyond is a mistake, and a timestamp must be able to hold it.
+pub const MAX_DELAY: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
+
+/// The shape of the waiting times between attempts.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Backoff {
+    /// `initial × multiplier^(n-1)`, at most `cap`, then spread by ± `jitter` (a share between 0 and 1).
+    Exponential {
+        /// The wait after the first failure.
+        initial: Duration,
+        /// The factor from one wait to the next, at least 1.
+        multiplier: f64,
+        /// The longest wait, jitter included.
+        cap: Duration,
+        /// By which share a wait may be shorter or longer: 0.2 is ± 20 %.
+        jitter: f64,
+    },
+    /// One wait for each failure; the last repeats.
+    Table(Vec<Duration>),
+    /// The same wait every time.
+    Fixed(Duration),
+    /// No second attempt.
+    None,
+}
+
+/// How often and how soon a failed item is tried again. Only valid policies exist.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "config::Form", into = "config::Form")]
+pub struct Policy {
+    backoff: Backoff,
+    max_attempts: u32,
+}
+
+/// Why a policy was refused.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PolicyError {
+    /// The multiplier is not a usable number.
+    #[error("the multiplier is {0}; it must be a finite number, 1 or more")]
+    Multiplier(f64),
+    /// The jitter is not a share.
+    #[error("the jitter is {0}; it must be between 0 and 1, where 0.2 means ± 20 %")]
+    Jitter(f64),
+    /// A wait is too long.
+    #[error("{name} is {found:?}; the longest wait is ten years")]
+    TooLong {
+        /// Which of the policy's values.
+        name: &'static str,
+        /// What it was.
+        found: Duration,
+    },
+    /// The cap would cut off even the first wait.
+    #[error("the cap ({cap:?}) is shorter than the first wait ({initial:?}); raise the cap")]
+    CapBelowInitial {
+        /// The first wait.
+        initial: Duration,
+        /// The longest wait.
+        cap: Duration,
+    },
+    /// A table needs a row.
+    #[error("the table of delays is empty; give at least one delay, or use the strategy \"none\"")]
+    EmptyTable,
+    /// Nothing would ever be tried.
+    #[error("max_attempts is {0}; it must be between 1 and 1000000")]
+    Attempts(u32),
+}
+
+impl Policy {
+    /// A policy of any shape, if its numbers make sense. `max_attempts` counts the first attempt too.
+    pub fn new(backoff: Backoff, max_attempts: u32) -> Result<Self, PolicyError> {
+        if !(1..=1_000_000).contains(&max_attempts) {
+            return Err(PolicyError::Attempts(max_attempts));
+        }
+        match &backoff {
+            Backoff::Exponential {
+                initial,
+                multiplier,
+                cap,
+                jitter,
+            } => {
+                if !multiplier.is_finite() || *multiplier < 1.0 {
+                    return Err(PolicyError::Multiplier(*multiplier));
+                }
+                if !(0.0..=1.0).contains(jitter) {
+                    return Err(PolicyError::Jitter(*jitter));
+                }
+                bounded("initial", *initial)?;
+                bounded("cap", *cap)?;
+                if cap < initial {
+                    return Err(PolicyError::CapBelowInitial {
+                        initial: *initial,
+                        cap: *cap,
+                    });
+                }
+            }
+            Backoff::Table(delays) => {
+                if delays.is_empty() {
+                    return Err(PolicyError::EmptyTable);
+                }
+                delays
+                    .iter()
+                    .try_for_each(|delay| bounded("a delay of the table", *delay))?;
+            }
+            Backoff::Fixed(delay) => bounded("the delay", *delay)?,
+            Backoff::None => return Ok(Self::none()),
+        }
+        Ok(Self {
+            backoff,
+            max_attempts,
+        })
+    }
+
+    /// Doubling waits with ± 20 % jitter.
+    pub fn exponential(
+        initial: Duration,
+        cap: Duration,
+        max_attempts: u32,
+    ) -> Result<Self, PolicyError> {
+        let backoff = Backoff::Exponential {
+            initial,
+            multiplier: 2.0,
+            cap,
+            jitter: 0.2,
+        };
+        Self::new(backoff, max_attempts)
+    }
+
+    /// These waits; the last repeats.
+    pub fn table(delays: impl Into<Vec<Duration>>, max_attempts: u32) -> Result<Self, PolicyError> {
+        Self::new(Backoff::Table(delays.into()), max_attempts)
+    }
+
+    /// The same wait every time.
+    pub fn fixed(delay: Duration, max_attempts: u32) -> Result<Self, PolicyError> {
+        Self::new(Backoff::Fixed(delay), max_attempts)
+    }
+
+    /// One attempt and no more.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self {
+            backoff: Backoff::None,
+            max_attempts: 1,
+        }
+    }
+
+    /// The shape of the waits.
+    #[must_use]
+    pub const fn backoff(&self) -> &Backoff {
+        &self.backoff
+    }
+
+    /// How many attempts there are in all, the first included.
+    #[must_use]
+    pub const fn max_attempts(&self) -> u32 {
+        self.max_attempts
+    }
+
+    /// Are all attempts used up once `attempt` of them were made?
+    #[must_use]
+    pub const fn is_exhausted(&self, attempt: u32) -> bool {
+        attempt >= self.max_attempts()
+    }
+
+    /// The wait after the failure of attempt number `attempt` (the first is 1), or none if it was the last.
+    ///
+    /// `jitter_sample` is a number between 0 and 1 that the caller draws; 0.5 is the middle, without any spread.
+    /// What lies outside is moved to the nearest end, and what is not a number to the middle.
+    #[must_use]
+    pub fn delay(&self, attempt: u32, jitter_sample: f64) -> Option<Duration> {
+        let attempt = attempt.max(1);
+        if self.is_exhausted(attempt) {
+            return None;
+        }
+        match &self.backoff {
+            Backoff::Exponential {
+                initial,
+                multiplier,
+                cap,
+                jitter,
+            } => {
+                let base = grown(*initial, *multiplier, attempt - 1, *cap);
+                Some(spread(base, *jitter, jitter_sample).min(*cap))
+            }
+            Backoff::Table(delays) => {
+                let index = usize::try_from(attempt - 1).unwrap_or(usize::MAX);
+                delays.get(index).or(delays.last()).copied()
+            }
+            Backoff::Fixed(delay) => Some(*delay),
+            Backoff::None => None,
+        }
+    }
+}
+
+impl Default for Policy {
+    /// Five seconds, doubling up to ten minutes, ± 20 %; ten attempts: about forty minutes in all.
+    fn default() -> Self {
+        Self {
+            backoff: Backoff::Exponential {
+                initial: Duration::from_secs(5),
+                multiplier: 2.0,
+                cap: Duration::from_secs(600),
+                jitter: 0.2,
+            },
+            max_attempts: 10,
+        }
+    }
+}
+
+fn bounded(name: &'static str, found: Duration) -> Result<(), PolicyError> {
+    if found > MAX_DELAY {
+        return Err(PolicyError::TooLong { name, found });
+    }
+    Ok(())
+}
+
+/// `initial × multiplier^steps`, never above `cap`.
+fn grown(initial: Duration, multiplier: f64, steps: u32, cap: Duration) -> Duration {
+    let factor = multiplier.powi(i32::try_from(steps).unwrap_or(i32::MAX));
+    scaled(initial, factor).min(cap)
+}
+
+/// Between `(1 - jitter)` and `(1 + jitter)` times `base`.
+fn spread(base: Duration, jitter: f64, sample: f64) -> Duration {
+    let sample = if sample.is_nan() {
+        0.5
+    } else {
+        sample.clamp(0.0, 1.0)
+    };
+    scaled(base, 1.0 + jitter * (2.0 * sample - 1.0))
+}
+
+/// A product that stops at [`MAX_DELAY`] instead of overflowing; infinity times nothing is nothing.
+fn scaled(duration: Duration, factor: f64) -> Duration {
+    if duration.is_zero() {
+        return duration;
+    }
+    Duration::try_from_secs_f64(duration.as_secs_f64() * factor)
+        .unwrap_or(MAX_DELAY)
+        .min(MAX_DELAY)
+}

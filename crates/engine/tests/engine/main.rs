@@ -1,0 +1,12 @@
+//! The engine against a real PostgreSQL: one binary, one module per concept.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod digest;
+mod failure;
+mod retry;
+
+/// How many cases each property is tried with; `PROPTEST_CASES` asks for more.
+fn cases() -> u32 {
+    let asked = std::env::var("PROPTEST_CASES").ok();
+    asked.and_then(|text| text.parse().ok()).unwrap_or(10_000)
+}
