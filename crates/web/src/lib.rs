@@ -1,1 +1,44 @@
-//! web
+//! What every HTTP part of Postrider shares.
+//!
+//! The promises, each kept by one module:
+//!
+//! - whatever goes wrong, the answer is a [`Problem`]: a stable code, a page that explains it, and
+//!   the request's id ([`error_code`], [`problem`]);
+//! - JSON that PostgreSQL cannot store, or that two readers would read differently, is refused and
+//!   the answer says where ([`json`]); parameters likewise ([`params`]);
+//! - nobody passes without the scope that a route asks for ([`auth`]);
+//! - every request ends in time, leaves one line in the log and one mark in the metrics
+//!   ([`time_limit`], [`observe`]), and a panic is an answer too;
+//! - lists are paged the same way everywhere ([`paging`]).
+//!
+//! A slice uses the extractors, [`Problem`] and [`require`](auth::require) in its `http.rs`; the
+//! program wraps the joined router once with [`shell()`]. To read: `problem.rs`, `json/mod.rs`,
+//! `auth/mod.rs`, then `shell.rs`, where the order of the layers is explained.
+
+pub mod auth;
+pub mod body;
+mod compression;
+mod database;
+pub mod error_code;
+mod fallback;
+pub mod json;
+pub mod observe;
+pub mod openapi;
+pub mod paging;
+pub mod params;
+pub mod problem;
+pub mod request_id;
+mod security_headers;
+pub mod shell;
+pub mod time_limit;
+
+pub use auth::{Caller, Scope, Scopes, Token, Tokens, require};
+pub use body::body_limit;
+pub use error_code::{ErrorCatalogue, ErrorCode};
+pub use json::Json;
+pub use paging::{Cursor, Limit, Page};
+pub use params::{Path, Query};
+pub use problem::{FieldError, Problem, ProblemDetails};
+pub use request_id::RequestId;
+pub use shell::{ShellOptions, shell};
+pub use time_limit::time_limit;

@@ -1,0 +1,199 @@
+//! The closed list of error codes, each with its page.
+//!
+//! A code is a promise to clients: it never changes its meaning. A crate declares its codes in one
+//! table with [`error_codes!`](crate::error_codes); the page `docs/errors/<code>.md` is embedded by
+//! the same table, so a code without a page does not compile.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use http::{StatusCode, header};
+
+use crate::params::Path;
+use crate::problem::Problem;
+
+/// One kind of error that clients can tell apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ErrorCode {
+    /// The stable name, in kebab-case.
+    pub code: &'static str,
+    /// The HTTP status it is answered with.
+    pub status: StatusCode,
+    /// What it means in a few words; the same for every occurrence.
+    pub title: &'static str,
+    /// The explanation for people, in Markdown.
+    pub page: &'static str,
+}
+
+impl ErrorCode {
+    /// Where the explanation is served, and the `type` of the problem.
+    #[must_use]
+    pub fn uri(&self) -> String {
+        format!("/errors/{}", self.code)
+    }
+}
+
+/// Declares a crate's error codes as constants, and all of them together as `ALL`.
+///
+/// ```ignore
+/// postrider_web::error_codes! {
+///     /// No job has this id.
+///     JOB_NOT_FOUND = "job-not-found", NOT_FOUND, "No such job";
+/// }
+/// ```
+///
+/// The second word is the name of a constant of [`http::StatusCode`].
+#[macro_export]
+macro_rules! error_codes {
+    ($( $(#[$doc:meta])* $name:ident = $code:literal, $status:ident, $title:literal; )+) => {
+        $(
+            $(#[$doc])*
+            pub const $name: $crate::ErrorCode = $crate::ErrorCode {
+                code: $code,
+                status: $crate::error_code::Status::$status,
+                title: $title,
+                page: include_str!(concat!(
+                    env!("CARGO_MANIFEST_DIR"),
+                    "/../../docs/errors/",
+                    $code,
+                    ".md"
+                )),
+            };
+        )+
+        /// Every code of this table.
+        pub const ALL: &[$crate::ErrorCode] = &[$($name),+];
+    };
+}
+
+#[doc(hidden)]
+pub use http::StatusCode as Status;
+
+/// The codes that any part of the API can answer with.
+pub mod codes {
+    crate::error_codes! {
+        /// The body is not a JSON text.
+        INVALID_JSON = "invalid-json", BAD_REQUEST, "The body is not valid JSON";
+        /// The body ended before its announced length.
+        INCOMPLETE_BODY = "incomplete-body", BAD_REQUEST, "The body did not arrive completely";
+        /// The path holds a value that the route cannot take.
+        INVALID_PATH = "invalid-path", BAD_REQUEST, "A value in the path is invalid";
+        /// The query holds an unknown parameter or an invalid value.
+        INVALID_QUERY = "invalid-query", BAD_REQUEST, "The query string is invalid";
+        /// The cursor was not made by this list.
+        INVALID_CURSOR = "invalid-cursor", BAD_REQUEST, "The cursor is invalid";
+        /// No valid token came with the request.
+        UNAUTHORIZED = "unauthorized", UNAUTHORIZED, "A valid token is needed";
+        /// The token is valid and lacks the scope.
+        FORBIDDEN = "forbidden", FORBIDDEN, "The token lacks the needed scope";
+        /// A web page of another origin tried to act on an open server.
+        CROSS_ORIGIN = "cross-origin", FORBIDDEN, "Requests from other origins are refused";
+        /// Nothing is served under this path.
+        NOT_FOUND = "not-found", NOT_FOUND, "Nothing is here";
+        /// The path exists and does not take this method.
+        METHOD_NOT_ALLOWED = "method-not-allowed", METHOD_NOT_ALLOWED, "The method is not allowed here";
+        /// The body is larger than the route takes.
+        BODY_TOO_LARGE = "body-too-large", PAYLOAD_TOO_LARGE, "The body is too large";
+        /// The body is not of the type that the route takes.
+        UNSUPPORTED_MEDIA_TYPE = "unsupported-media-type", UNSUPPORTED_MEDIA_TYPE, "The content type is not supported";
+        /// The request names a host that is not this machine, and no tokens are configured.
+        UNTRUSTED_HOST = "untrusted-host", MISDIRECTED_REQUEST, "The host name is not served here";
+        /// The JSON is well-formed and does not have the shape that the route takes.
+        INVALID_BODY = "invalid-body", UNPROCESSABLE_ENTITY, "The body does not have the expected shape";
+        /// An object in the JSON names the same key twice.
+        DUPLICATE_KEY = "duplicate-key", UNPROCESSABLE_ENTITY, "A key occurs twice in one object";
+        /// The JSON is nested deeper than allowed.
+        JSON_TOO_DEEP = "json-too-deep", UNPROCESSABLE_ENTITY, "The JSON is nested too deeply";
+        /// A string or key holds U+0000.
+        NUL_CHARACTER = "nul-character", UNPROCESSABLE_ENTITY, "The NUL character cannot be stored";
+        /// A string or key holds half of a surrogate pair.
+        LONE_SURROGATE = "lone-surrogate", UNPROCESSABLE_ENTITY, "A string holds half of a surrogate pair";
+        /// A number would change its value when stored.
+        INEXACT_NUMBER = "inexact-number", UNPROCESSABLE_ENTITY, "A number cannot be kept exactly";
+        /// Something broke that the client cannot mend.
+        INTERNAL_ERROR = "internal-error", INTERNAL_SERVER_ERROR, "The server made a mistake";
+        /// The request was not finished in the time allowed.
+        REQUEST_TIMEOUT = "request-timeout", SERVICE_UNAVAILABLE, "The request took too long";
+        /// The database is there and has no room for this request at the moment.
+        DATABASE_BUSY = "database-busy", SERVICE_UNAVAILABLE, "The database is busy";
+        /// The database cannot be reached.
+        DATABASE_UNAVAILABLE = "database-unavailable", SERVICE_UNAVAILABLE, "The database cannot be reached";
+    }
+}
+
+/// Two tables declare the same code.
+#[derive(Debug, thiserror::Error)]
+#[error("the error code `{0}` is declared twice: rename one of them")]
+pub struct DuplicateCode(&'static str);
+
+/// All codes of the program, to look up and to serve.
+#[derive(Debug, Clone)]
+pub struct ErrorCatalogue(BTreeMap<&'static str, ErrorCode>);
+
+impl ErrorCatalogue {
+    /// Joins this crate's table with those of the slices.
+    ///
+    /// # Errors
+    /// When two tables declare the same code.
+    pub fn new<'a>(
+        tables: impl IntoIterator<Item = &'a [ErrorCode]>,
+    ) -> Result<Self, DuplicateCode> {
+        let mut all = BTreeMap::new();
+        let tables = std::iter::once(codes::ALL).chain(tables);
+        for code in tables.flatten() {
+            if all.insert(code.code, *code).is_some() {
+                return Err(DuplicateCode(code.code));
+            }
+        }
+        Ok(Self(all))
+    }
+
+    /// The code of this name.
+    #[must_use]
+    pub fn get(&self, code: &str) -> Option<&ErrorCode> {
+        self.0.get(code)
+    }
+
+    /// Every code, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &ErrorCode> {
+        self.0.values()
+    }
+
+    /// `GET /errors` (the list) and `GET /errors/{code}` (one page), as plain text, for that is
+    /// what a browser and a terminal both show.
+    pub fn routes<S: Clone + Send + Sync + 'static>(self) -> axum::Router<S> {
+        axum::Router::new()
+            .route("/errors", get(list))
+            .route("/errors/{code}", get(page))
+            .with_state(std::sync::Arc::new(self))
+    }
+}
+
+async fn list(State(catalogue): State<std::sync::Arc<ErrorCatalogue>>) -> Response {
+    let lines = catalogue
+        .iter()
+        .map(|code| format!("{} {} {}\n", code.status.as_u16(), code.uri(), code.title));
+    text(lines.collect::<String>())
+}
+
+async fn page(
+    State(catalogue): State<std::sync::Arc<ErrorCatalogue>>,
+    Path(code): Path<String>,
+) -> Result<Response, Problem> {
+    match catalogue.get(&code) {
+        Some(code) => Ok(text(code.page)),
+        None => Err(Problem::new(
+            &codes::NOT_FOUND,
+            "No error code has this name; /errors lists them all.",
+        )),
+    }
+}
+
+fn text(body: impl Into<axum::body::Body>) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
+        (header::CACHE_CONTROL, "public, max-age=3600"),
+    ];
+    (headers, body.into()).into_response()
+}

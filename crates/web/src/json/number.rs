@@ -1,0 +1,90 @@
+//! Whether a number survives being read.
+
+/// Whether the JSON number `text` keeps its exact decimal value as a 64-bit integer or as a double
+/// that is written back with the same digits. `0.1` does; `0.10000000000000000001` and
+/// `18446744073709551616001` do not, nor do numbers that overflow or vanish.
+pub(super) fn is_exact(text: &str) -> bool {
+    if text.parse::<i64>().is_ok() || text.parse::<u64>().is_ok() {
+        return true;
+    }
+    let Ok(double) = text.parse::<f64>() else {
+        return false;
+    };
+    // `{:e}` writes the shortest digits that read back as the same double.
+    double.is_finite() && Decimal::of(text) == Decimal::of(&format!("{double:e}"))
+}
+
+/// A decimal number as its significant digits and the power of ten of the last of them.
+#[derive(PartialEq, Eq)]
+struct Decimal {
+    digits: Vec<u8>,
+    exponent: Option<i64>,
+}
+
+impl Decimal {
+    fn of(text: &str) -> Self {
+        let text = text.strip_prefix('-').unwrap_or(text);
+        let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+        let fraction = mantissa.split_once('.').map_or("", |(_, after)| after);
+        let mut digits: Vec<u8> = mantissa.bytes().filter(|byte| *byte != b'.').collect();
+        let leading = digits.iter().take_while(|digit| **digit == b'0').count();
+        digits.drain(..leading);
+        let mut last = exponent
+            .parse::<i64>()
+            .ok()
+            .and_then(|exponent| exponent.checked_sub(i64::try_from(fraction.len()).ok()?));
+        while digits.last() == Some(&b'0') {
+            digits.pop();
+            last = last.and_then(|exponent| exponent.checked_add(1));
+        }
+        // Zero is zero whatever its exponent.
+        let exponent = if digits.is_empty() { Some(0) } else { last };
+        Self { digits, exponent }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_exact;
+
+    #[test]
+    fn numbers_that_survive_are_told_from_those_that_change() {
+        for exact in [
+            "0",
+            "-0",
+            "1",
+            "-1",
+            "0.1",
+            "1e3",
+            "1E+3",
+            "1.0",
+            "1.50",
+            "100e-2",
+            "1e308",
+            "5e-324",
+            "9007199254740993",
+            "18446744073709551615",
+            "-9223372036854775808",
+            "0e999999999999999999999",
+            "0.0000",
+            "123456.789",
+            "1e22",
+            "1e23",
+            "2.2250738585072014e-308",
+        ] {
+            assert!(is_exact(exact), "{exact}");
+        }
+        for inexact in [
+            "18446744073709551617",
+            "9007199254740993.0",
+            "0.10000000000000000001",
+            "1e400",
+            "1e-400",
+            "-9223372036854775809",
+            "1e99999999999999999999",
+            "3.14159265358979323846",
+        ] {
+            assert!(!is_exact(inexact), "{inexact}");
+        }
+    }
+}

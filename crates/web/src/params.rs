@@ -1,0 +1,149 @@
+//! Query and path parameters, read as strictly as JSON.
+//!
+//! A parameter that the route does not know is refused: a misspelt filter must not silently
+//! answer with everything.
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{FromRequestParts, RawPathParams};
+use http::request::Parts;
+use serde::de::DeserializeOwned;
+
+use crate::error_code::codes;
+use crate::json::shorten;
+use crate::problem::Problem;
+
+/// The query string as a struct; each parameter at most once, none unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Query<T>(pub T);
+
+/// The parameters of the path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Path<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        read_query(parts.uri.query().unwrap_or_default()).map(Self)
+    }
+}
+
+/// Reads a query string (what follows the `?`).
+///
+/// # Errors
+/// Names the parameters that are unknown, repeated, missing or invalid.
+pub fn read_query<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {
+    for pair in query.split('&') {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if let Err(reason) = decodes(name).and_then(|()| decodes(value)) {
+            return Err(invalid_query(&[(shorten(name), reason.to_owned())]));
+        }
+    }
+    let mut unknown = Vec::new();
+    let mut track = serde_path_to_error::Track::new();
+    let pairs = url::form_urlencoded::parse(query.as_bytes());
+    let pairs = serde_urlencoded::Deserializer::new(pairs);
+    let tracked = serde_path_to_error::Deserializer::new(pairs, &mut track);
+    let value = serde_ignored::deserialize(tracked, |path| {
+        let reason = "unknown parameter".to_owned();
+        unknown.push((shorten(&path.to_string()), reason));
+    });
+    match value {
+        Ok(value) if unknown.is_empty() => Ok(value),
+        Ok(_) => Err(invalid_query(&unknown)),
+        Err(error) => {
+            let field = track.path().to_string();
+            let field = if field == "." {
+                String::new()
+            } else {
+                shorten(&field)
+            };
+            Err(invalid_query(&[(field, shorten(&error.to_string()))]))
+        }
+    }
+}
+
+fn invalid_query(errors: &[(String, String)]) -> Problem {
+    let told: Vec<String> = errors
+        .iter()
+        .map(|(field, reason)| match field.as_str() {
+            "" => reason.clone(),
+            field => format!("{reason} (`{field}`)"),
+        })
+        .collect();
+    let detail = format!("The query string was refused: {}.", told.join(", "));
+    errors.iter().fold(
+        Problem::new(&codes::INVALID_QUERY, detail),
+        |p, (field, reason)| p.field(field, reason),
+    )
+}
+
+/// Whether percent-encoded text stands for text that can be stored. The decoder behind serde would
+/// replace what is not UTF-8 without a word.
+fn decodes(text: &str) -> Result<(), &'static str> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            decoded.push(byte);
+            continue;
+        }
+        let pair = [bytes.next(), bytes.next()];
+        let [Some(high), Some(low)] = pair.map(|digit| char::from(digit?).to_digit(16)) else {
+            return Err("a `%` must be followed by two hexadecimal digits");
+        };
+        decoded.push(u8::try_from(high * 16 + low).unwrap_or_default());
+    }
+    if decoded.contains(&0) {
+        return Err("holds the NUL character, which cannot be stored");
+    }
+    match std::str::from_utf8(&decoded) {
+        Ok(_) => Ok(()),
+        Err(_) => Err("is not UTF-8"),
+    }
+}
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        if let Ok(raw) = RawPathParams::from_request_parts(parts, state).await {
+            for (name, value) in &raw {
+                if value.contains('\0') {
+                    return Err(invalid_path("a value holds the NUL character")
+                        .field(name, "holds the NUL character, which cannot be stored"));
+                }
+            }
+        }
+        match axum::extract::Path::from_request_parts(parts, state).await {
+            Ok(axum::extract::Path(value)) => Ok(Self(value)),
+            Err(PathRejection::FailedToDeserializePathParams(error)) => {
+                Err(refused_path(error.into_kind()))
+            }
+            // The route names no parameters although the handler wants some: a fault of ours.
+            Err(other) => Err(Problem::internal(other)),
+        }
+    }
+}
+
+fn refused_path(kind: axum::extract::path::ErrorKind) -> Problem {
+    use axum::extract::path::ErrorKind;
+    let reason = shorten(&kind.to_string());
+    match kind {
+        ErrorKind::ParseErrorAtKey { key, .. }
+        | ErrorKind::DeserializeError { key, .. }
+        | ErrorKind::InvalidUtf8InPathParam { key } => invalid_path(&reason).field(key, reason),
+        ErrorKind::ParseError { .. }
+        | ErrorKind::ParseErrorAtIndex { .. }
+        | ErrorKind::Message(_) => invalid_path(&reason),
+        // The handler's type does not fit its own route.
+        _ => Problem::internal(reason),
+    }
+}
+
+fn invalid_path(reason: &str) -> Problem {
+    Problem::new(
+        &codes::INVALID_PATH,
+        format!("The path was refused: {reason}."),
+    )
+}

@@ -1,0 +1,206 @@
+//! The one form of every error answer: RFC 9457 problem documents.
+//!
+//! What the client may know is in [`ProblemDetails`]; the cause of a server's fault stays in the
+//! [`Problem`] and goes to the log with the request's id, never into the answer.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::error_code::{ErrorCode, codes};
+use crate::request_id::RequestId;
+
+/// The media type of problem documents.
+pub const MEDIA_TYPE: &str = "application/problem+json";
+
+/// What is wrong with one value of the request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FieldError {
+    /// A JSON pointer into the body, or the name of a parameter or header.
+    pub field: String,
+    /// Why it was refused.
+    pub reason: String,
+}
+
+/// The answer to a request that failed (RFC 9457).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ProblemDetails {
+    /// Where this kind of problem is explained.
+    #[serde(rename = "type")]
+    #[schema(example = "/errors/not-found")]
+    pub type_uri: String,
+    /// The kind of problem in a few words.
+    pub title: String,
+    /// The HTTP status, repeated.
+    pub status: u16,
+    /// What happened this time, and what to do about it.
+    pub detail: String,
+    /// The stable name of the kind of problem: what programs should compare.
+    #[schema(example = "not-found")]
+    pub code: String,
+    /// The id under which the server's log knows this request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+    /// The values that were refused, where that is the problem.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<FieldError>,
+    /// Further members that a particular code documents.
+    #[serde(flatten)]
+    #[schema(ignore)]
+    pub more: serde_json::Map<String, serde_json::Value>,
+}
+
+/// An error on its way to the client.
+#[derive(Clone)]
+pub struct Problem(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    status: StatusCode,
+    details: ProblemDetails,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    cause: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+impl Problem {
+    /// A problem of this kind. The detail is read by the client: it says what to do and holds no
+    /// secret.
+    #[must_use]
+    pub fn new(code: &ErrorCode, detail: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            status: code.status,
+            details: ProblemDetails {
+                type_uri: code.uri(),
+                title: code.title.to_owned(),
+                status: code.status.as_u16(),
+                detail: detail.into(),
+                code: code.code.to_owned(),
+                request_id: None,
+                errors: Vec::new(),
+                more: serde_json::Map::new(),
+            },
+            headers: Vec::new(),
+            cause: None,
+        }))
+    }
+
+    /// A fault of ours: the client gets the request's id, the log gets the cause.
+    #[must_use]
+    pub fn internal(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Self::new(
+            &codes::INTERNAL_ERROR,
+            "The request failed through no fault of yours; the log has the cause under the request id.",
+        )
+        .caused_by(cause)
+    }
+
+    /// Names one refused value.
+    #[must_use]
+    pub fn field(mut self, field: impl Into<String>, reason: impl Into<String>) -> Self {
+        self.0.details.errors.push(FieldError {
+            field: field.into(),
+            reason: reason.into(),
+        });
+        self
+    }
+
+    /// Adds a member that the code's page documents.
+    #[must_use]
+    pub fn with(mut self, member: &'static str, value: impl Into<serde_json::Value>) -> Self {
+        self.0.details.more.insert(member.to_owned(), value.into());
+        self
+    }
+
+    /// Tells the client when to try again (whole seconds, at least one).
+    #[must_use]
+    pub fn retry_after(self, wait: Duration) -> Self {
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        self.header(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)))
+    }
+
+    /// Adds a header to the answer.
+    #[must_use]
+    pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.0.headers.push((name, value));
+        self
+    }
+
+    /// Keeps the cause for the log.
+    #[must_use]
+    pub fn caused_by(mut self, cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.0.cause = Some(Arc::from(cause.into()));
+        self
+    }
+
+    /// The status of the answer.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.0.status
+    }
+
+    /// What the client will read.
+    #[must_use]
+    pub fn details(&self) -> &ProblemDetails {
+        &self.0.details
+    }
+
+    /// Writes the request's id into the answer: called once, where the request's id is known.
+    pub(crate) fn identified(mut self, id: &RequestId) -> Self {
+        self.0.details.request_id = Some(id.to_string());
+        self
+    }
+
+    fn render(&self) -> Body {
+        // These types cannot fail to serialise; an empty body would still carry the status.
+        serde_json::to_vec(&self.0.details).map_or_else(|_| Body::empty(), Body::from)
+    }
+
+    /// Replaces the body of the answer that this problem became by one with the request's id.
+    pub(crate) fn render_into(&self, response: &mut Response) {
+        *response.body_mut() = self.render();
+        response.headers_mut().remove(header::CONTENT_LENGTH);
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = Response::new(self.render());
+        *response.status_mut() = self.0.status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+        for (name, value) in &self.0.headers {
+            headers.append(name, value.clone());
+        }
+        // The outer layer adds the request's id and logs the cause.
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+impl fmt::Debug for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Problem")
+            .field("details", &self.0.details)
+            .field("cause", &self.0.cause)
+            .finish()
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.0.details.code, self.0.details.detail)
+    }
+}
+
+impl StdError for Problem {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.cause.as_deref().map(|cause| cause as _)
+    }
+}

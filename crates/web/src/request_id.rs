@@ -1,0 +1,67 @@
+//! The id that ties an answer, a log line and a support question together.
+
+use std::convert::Infallible;
+use std::fmt;
+
+use axum::extract::FromRequestParts;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use uuid::Uuid;
+
+/// The header that brings and returns the id.
+pub const HEADER: HeaderName = HeaderName::from_static("x-request-id");
+
+const LONGEST: usize = 128;
+
+/// A request's id: the caller's own if it is usable, else a new UUIDv7.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestId(HeaderValue);
+
+impl RequestId {
+    /// A new id; later ids sort after earlier ones.
+    #[must_use]
+    pub fn generate() -> Self {
+        let text = Uuid::now_v7().to_string();
+        Self(HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("none")))
+    }
+
+    /// The id that the caller sent, if there is exactly one and it is short, visible ASCII: it goes
+    /// into logs, so it must not be able to forge a line or fill the disk.
+    #[must_use]
+    pub fn from_headers(headers: &HeaderMap) -> Option<Self> {
+        let mut values = headers.get_all(HEADER).iter();
+        let (Some(value), None) = (values.next(), values.next()) else {
+            return None;
+        };
+        let bytes = value.as_bytes();
+        let usable = (1..=LONGEST).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic);
+        usable.then(|| Self(value.clone()))
+    }
+
+    /// The id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        self.0.to_str().unwrap_or_default()
+    }
+
+    /// The id as the header's value.
+    #[must_use]
+    pub fn as_header(&self) -> HeaderValue {
+        self.0.clone()
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for RequestId {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let known = parts.extensions.get::<RequestId>().cloned();
+        Ok(known.unwrap_or_else(RequestId::generate))
+    }
+}

@@ -1,0 +1,39 @@
+//! Headers that keep a browser from doing what nobody asked for. What a handler has set stays.
+
+use axum::extract::Request;
+use axum::middleware::Next;
+use axum::response::Response;
+use http::{HeaderName, HeaderValue, header};
+
+/// For pages: everything from this server, nothing inline, no frames.
+const PAGE_POLICY: &str = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+/// For everything else: it is data, and nothing may run or load from it.
+const DATA_POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
+
+const ALWAYS: [(HeaderName, &str); 4] = [
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "same-origin"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    // Answers hold customers' data: whoever wants them cached says so.
+    (header::CACHE_CONTROL, "no-store"),
+];
+
+const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+
+pub(crate) async fn add(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    let content_type = headers.get(header::CONTENT_TYPE);
+    let is_page = content_type.is_some_and(|value| value.as_bytes().starts_with(b"text/html"));
+    let policy = if is_page { PAGE_POLICY } else { DATA_POLICY };
+    let further = [
+        (header::CONTENT_SECURITY_POLICY, policy),
+        (RESOURCE_POLICY, "same-origin"),
+    ];
+    for (name, value) in ALWAYS.into_iter().chain(further) {
+        headers
+            .entry(name)
+            .or_insert(HeaderValue::from_static(value));
+    }
+    response
+}
