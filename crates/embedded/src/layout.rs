@@ -1,0 +1,286 @@
+//! Where everything is, who may go there, and the lock that lets only one program in.
+//!
+//! ```text
+//! <data_dir>/postgres.lock        held while a program uses the directory; holds its pid
+//! <data_dir>/postgres/            0700, the server user's
+//!                    /data        the cluster
+//!                    /data.new-*  a cluster being made; never opened, swept at the next start
+//!                    /run         the socket (elsewhere if this path is too long for one)
+//!                    /server.log  the server's log
+//! ```
+
+use std::fs::{DirBuilder, File, Permissions, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::account::Account;
+use crate::error::Error;
+
+/// A socket's path must fit into 107 bytes, 103 on some systems; `/.s.PGSQL.5432.lock` needs 19.
+const LONGEST_SOCKET_DIR: usize = 80;
+
+/// The places of one private cluster.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    pub(crate) data_dir: PathBuf,
+    pub(crate) home: PathBuf,
+    pub(crate) cluster: PathBuf,
+    pub(crate) log: PathBuf,
+    pub(crate) socket_dir: PathBuf,
+    lock: PathBuf,
+}
+
+impl Layout {
+    /// The places under this data directory; touches nothing.
+    pub(crate) fn of(data_dir: &Path) -> Result<Self, Error> {
+        // Links are resolved so that one directory has one name: the socket's is derived from it.
+        let data_dir = match data_dir.canonicalize() {
+            Ok(path) => path,
+            Err(_) => {
+                std::path::absolute(data_dir).map_err(Error::io("find the directory", data_dir))?
+            }
+        };
+        let home = data_dir.join("postgres");
+        let run = home.join("run");
+        let socket_dir = if run.as_os_str().len() <= LONGEST_SOCKET_DIR {
+            run
+        } else {
+            short_socket_dir(&data_dir)
+        };
+        Ok(Self {
+            cluster: home.join("data"),
+            log: home.join("server.log"),
+            lock: data_dir.join("postgres.lock"),
+            socket_dir,
+            home,
+            data_dir,
+        })
+    }
+
+    /// Makes the data directory if there is none.
+    pub(crate) fn make_data_dir(data_dir: &Path) -> Result<(), Error> {
+        if data_dir.is_dir() {
+            return Ok(());
+        }
+        std::fs::create_dir_all(data_dir).map_err(Error::io("create", data_dir))?;
+        // Under root the server's user must pass through, whatever the umask says.
+        let mode = if nix::unistd::geteuid().is_root() {
+            0o711
+        } else {
+            0o700
+        };
+        std::fs::set_permissions(data_dir, Permissions::from_mode(mode))
+            .map_err(Error::io("set the permissions of", data_dir))
+    }
+
+    /// Takes the directory for this program; the kernel gives it back when the program ends.
+    pub(crate) fn lock(&self) -> Result<File, Error> {
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&self.lock)
+            .map_err(Error::io("open the lock file", &self.lock))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                // Whoever holds the lock may be about to write its pid: then it stays unnamed.
+                let _ = file.read_to_string(&mut holder);
+                return Err(Error::InUse {
+                    data_dir: self.data_dir.clone(),
+                    holder: holder.trim().parse().ok(),
+                });
+            }
+            Err(TryLockError::Error(source)) => {
+                return Err(Error::io("lock", &self.lock)(source));
+            }
+        }
+        let write = |file: &mut File| {
+            file.set_len(0)?;
+            file.rewind()?;
+            writeln!(file, "{}", std::process::id())
+        };
+        write(&mut file).map_err(Error::io("write the lock file", &self.lock))?;
+        Ok(file)
+    }
+
+    /// Makes the private directories for this account, after checking that it can get there.
+    pub(crate) fn prepare(&self, account: &Account) -> Result<(), Error> {
+        if account.switch {
+            for dir in self.data_dir.ancestors() {
+                let metadata = std::fs::metadata(dir).map_err(Error::io("look at", dir))?;
+                if !account.may_traverse(&metadata) {
+                    return Err(Error::Untraversable {
+                        dir: dir.to_owned(),
+                        user: account.name.clone(),
+                    });
+                }
+            }
+        }
+        private_dir(&self.home, account)?;
+        private_dir(&self.socket_dir, account)
+    }
+
+    /// The major version that made the cluster; none if there is no cluster yet.
+    pub(crate) fn cluster_version(&self) -> Result<Option<u32>, Error> {
+        let Ok(mut entries) = std::fs::read_dir(&self.cluster) else {
+            return match self.cluster.try_exists() {
+                Ok(false) => Ok(None),
+                _ => Err(self.not_a_cluster()),
+            };
+        };
+        if entries.next().is_none() {
+            return Ok(None);
+        }
+        std::fs::read_to_string(self.cluster.join("PG_VERSION"))
+            .ok()
+            .and_then(|text| text.trim().split('.').next()?.parse().ok())
+            .map(Some)
+            .ok_or_else(|| self.not_a_cluster())
+    }
+
+    fn not_a_cluster(&self) -> Error {
+        Error::NotACluster {
+            cluster: self.cluster.clone(),
+        }
+    }
+
+    /// Deletes all of it but the data directory itself.
+    pub(crate) fn remove(&self) -> Result<(), Error> {
+        for dir in [&self.socket_dir, &self.home] {
+            match std::fs::remove_dir_all(dir) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Error::io("delete", dir)(error));
+                }
+                _ => {}
+            }
+        }
+        std::fs::remove_file(&self.lock).map_err(Error::io("delete", &self.lock))
+    }
+}
+
+/// A short place for the socket, the same for the same data directory.
+fn short_socket_dir(data_dir: &Path) -> PathBuf {
+    let name = format!("postrider-{:016x}", fnv1a(data_dir.as_os_str().as_bytes()));
+    let in_temp = std::env::temp_dir().join(&name);
+    if in_temp.as_os_str().len() <= LONGEST_SOCKET_DIR {
+        in_temp
+    } else {
+        Path::new("/tmp").join(name)
+    }
+}
+
+/// FNV-1a: short, and the same in every build of the program, unlike the standard hasher.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// Makes a directory that only the account (and root) can enter, or makes sure that it is one.
+/// In a shared temporary directory somebody else could have made it first, or a link of that name.
+fn private_dir(dir: &Path, account: &Account) -> Result<(), Error> {
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(Error::io("create", dir)(error)),
+    }
+    let metadata = std::fs::symlink_metadata(dir).map_err(Error::io("look at", dir))?;
+    let squatted = |why| Error::NotPrivate {
+        dir: dir.to_owned(),
+        user: account.name.clone(),
+        why,
+    };
+    if !metadata.is_dir() {
+        return Err(squatted("it is not a directory"));
+    }
+    // Root's own is one that an interrupted start had not yet handed over.
+    if metadata.uid() != account.uid && !(account.switch && metadata.uid() == 0) {
+        return Err(squatted("it belongs to somebody else"));
+    }
+    if metadata.mode() & 0o777 != 0o700 {
+        std::fs::set_permissions(dir, Permissions::from_mode(0o700))
+            .map_err(Error::io("set the permissions of", dir))?;
+    }
+    account.take(dir)
+}
+
+/// A path as one value of a URL's query.
+pub(crate) fn percent_encode(path: &Path) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::new();
+    for byte in path.as_os_str().as_bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-_.~".contains(byte) {
+            text.push(char::from(*byte));
+        } else {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "%{byte:02X}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn me() -> Account {
+        Account {
+            uid: nix::unistd::geteuid().as_raw(),
+            gid: nix::unistd::getegid().as_raw(),
+            name: "me".to_owned(),
+            switch: false,
+        }
+    }
+
+    #[test]
+    fn a_long_path_gets_a_short_socket_directory_that_is_always_the_same() {
+        let long = PathBuf::from(format!("/data/{}", "x".repeat(120)));
+        let first = Layout::of(&long).unwrap();
+        let again = Layout::of(&long).unwrap();
+        assert!(first.socket_dir.as_os_str().len() <= LONGEST_SOCKET_DIR);
+        assert_eq!(first.socket_dir, again.socket_dir);
+        let other = Layout::of(&long.join("y")).unwrap();
+        assert_ne!(first.socket_dir, other.socket_dir);
+    }
+
+    #[test]
+    fn a_squatted_socket_directory_is_refused() {
+        let temp = tempfile::tempdir().unwrap();
+        let link = temp.path().join("link");
+        std::os::unix::fs::symlink("/tmp", &link).unwrap();
+        let error = private_dir(&link, &me()).unwrap_err();
+        assert!(matches!(error, Error::NotPrivate { .. }), "{error}");
+        let mut somebody = me();
+        somebody.uid += 1;
+        let error = private_dir(temp.path(), &somebody).unwrap_err();
+        assert!(error.to_string().contains("somebody else"), "{error}");
+    }
+
+    #[test]
+    fn a_directory_left_open_is_closed() {
+        let temp = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(temp.path(), Permissions::from_mode(0o755)).unwrap();
+        private_dir(temp.path(), &me()).unwrap();
+        assert_eq!(temp.path().metadata().unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_directory_that_is_no_cluster_is_left_alone() {
+        let temp = tempfile::tempdir().unwrap();
+        let layout = Layout::of(temp.path()).unwrap();
+        assert_eq!(layout.cluster_version().unwrap(), None);
+        std::fs::create_dir_all(layout.cluster.join("holiday-pictures")).unwrap();
+        let error = layout.cluster_version().unwrap_err();
+        assert!(matches!(error, Error::NotACluster { .. }), "{error}");
+    }
+
+    #[test]
+    fn urls_survive_strange_paths() {
+        assert_eq!(percent_encode(Path::new("/a b/é&?")), "/a%20b/%C3%A9%26%3F");
+    }
+}
