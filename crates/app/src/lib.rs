@@ -1,1 +1,13 @@
-//! The program.
+//! The program `postrider`: configuration, command line, HTTP shell, roles, and the database it all stands on.
+//!
+//! Reading order: [`cli`] (what can be asked of it), [`config`], [`database`], [`services`] (what it is made of),
+//! [`http`], then the commands.
+
+pub mod cli;
+pub mod config;
+pub mod database;
+pub mod exit;
+pub mod http;
+pub mod logging;
+pub mod roles;
+pub mod services;

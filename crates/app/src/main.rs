@@ -1,2 +1,7 @@
-//! The program.
-fn main() {}
+//! The only binary of the house.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    postrider::cli::main()
+}

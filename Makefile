@@ -1,0 +1,35 @@
+# The same commands for people and for CI. `make` alone lists them.
+
+CARGO ?= cargo
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test check fmt openapi clean
+
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: ## install what is missing (PostgreSQL)
+	@scripts/setup
+
+build: setup ## build the program
+	$(CARGO) build --locked -p postrider
+
+demo: build ## show what it does; ends by itself
+	@target/debug/postrider demo
+
+test: setup ## run all tests against real servers
+	@scripts/test
+
+check: ## formatting and lints, as strict as CI
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+fmt: ## format the code
+	$(CARGO) fmt --all
+
+openapi: ## write docs/openapi.json anew
+	$(CARGO) run --locked -q -p postrider -- openapi > docs/openapi.json.new
+	mv docs/openapi.json.new docs/openapi.json
+
+clean: ## remove everything that was built
+	$(CARGO) clean

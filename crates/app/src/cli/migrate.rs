@@ -1,0 +1,54 @@
+//! `postrider migrate`: bring the schema up to date, or say what that would do.
+
+use serde_json::json;
+
+use super::{ConfigOptions, Output, output::Tone};
+use crate::{database::Database, exit::Failure, logging};
+
+/// Options of `migrate`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Say what would be done and change nothing.
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    config: ConfigOptions,
+}
+
+pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
+    let config = args.config.load(&[])?.config;
+    logging::start(&config.log);
+    let progress = output.spinner("opening the database");
+    let database = Database::open(&config).await?;
+    progress.set_message("migrating");
+    let plan = if args.dry_run {
+        database.plan().await
+    } else {
+        database.migrate().await
+    };
+    progress.finish_and_clear();
+    // The embedded server must be stopped in order, whatever came out.
+    database.close().await;
+    let plan = plan?;
+    let names: Vec<String> = plan
+        .pending
+        .iter()
+        .map(|p| format!("{}/{}", p.schema, p.file()))
+        .collect();
+    let answer =
+        json!({ "dry_run": args.dry_run, "already_applied": plan.applied, "migrations": names });
+    output.answer(&answer, || {
+        if names.is_empty() {
+            return output.paint(Tone::Good, "the schema is up to date");
+        }
+        let verb = if args.dry_run {
+            "would apply"
+        } else {
+            "applied"
+        };
+        names
+            .iter()
+            .map(|name| format!("{verb} {name}\n"))
+            .collect()
+    })
+}

@@ -1,0 +1,153 @@
+//! The command line: what can be asked of the program, and how it answers.
+
+mod config;
+mod demo;
+mod man;
+mod migrate;
+mod openapi;
+mod options;
+mod output;
+mod serve;
+mod status;
+mod token;
+
+use std::{io::Write, process::ExitCode};
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::exit::{self, Exit, Failure};
+use options::{ClientOptions, ConfigOptions};
+use output::Output;
+
+/// Durable work and delivery on PostgreSQL.
+#[derive(Debug, Parser)]
+#[command(name = "postrider", version, about, after_help = exit::HELP, max_term_width = 110)]
+pub struct Cli {
+    /// Answer with JSON on standard output.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the program: API, workers, scheduler, console.
+    Serve(serve::Args),
+    /// Show what it does on a private PostgreSQL; ends by itself.
+    Demo(demo::Args),
+    /// Bring the database's schema up to date.
+    Migrate(migrate::Args),
+    /// Print the configuration in force and where each value came from.
+    Config(config::Args),
+    /// Ask a running server how it is.
+    Status(status::Args),
+    /// Make an API token and the line that allows it.
+    Token(token::Args),
+    /// Print the OpenAPI document.
+    Openapi,
+    /// Print a completion script for a shell.
+    Completions {
+        /// For which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page.
+    Man(man::Args),
+}
+
+/// Reads the command line, does what it says, and says how it ended.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version come this way too; clap knows which stream and which number.
+            let _ = error.print();
+            return if error.use_stderr() {
+                Exit::Usage.into()
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    let output = Output::new(cli.json);
+    match run(cli, &output) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output.failure(&failure);
+            failure.exit.into()
+        }
+    }
+}
+
+fn run(cli: Cli, output: &Output) -> Result<(), Failure> {
+    match cli.command {
+        Command::Config(args) => config::run(&args, output),
+        Command::Token(args) => token::run(&args, output),
+        Command::Openapi => openapi::run(output),
+        Command::Man(args) => man::run(&args, output),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "postrider", &mut script);
+            output.bytes(&script)
+        }
+        Command::Serve(args) => block_on(serve::run(args, output)),
+        Command::Demo(args) => block_on(demo::run(args, output)),
+        Command::Migrate(args) => block_on(migrate::run(args, output)),
+        Command::Status(args) => block_on(status::run(args, output)),
+    }
+}
+
+fn block_on(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    tls();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::caused(Exit::Failed, "the program's threads can't be started", &e))?;
+    let result = runtime.block_on(work);
+    // A blocking read that never returns (standard input, a slow name server) must not hold the end back.
+    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    result
+}
+
+/// One TLS provider for every dependency that can speak TLS; two would end in a panic at the first connection.
+fn tls() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// Writes to standard output; a reader that went away (`| head`) is no failure.
+fn write_stdout(bytes: &[u8]) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::caused(
+            Exit::Failed,
+            "standard output can't be written",
+            &e,
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_put_together_well() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_names_that_scripts_rely_on_are_there() {
+        for words in [
+            "postrider serve --listen 127.0.0.1:8080 --data-dir d --config f --database-url postgres://h/d --roles api",
+            "postrider migrate --dry-run --json",
+            "postrider demo --data-dir d --keep",
+            "postrider config --json",
+            "postrider status --server http://127.0.0.1:8080",
+            "postrider openapi",
+        ] {
+            let parsed = Cli::try_parse_from(words.split(' '));
+            assert!(parsed.is_ok(), "{words}: {:?}", parsed.err());
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Options that several commands share.
+
+use std::path::PathBuf;
+
+use crate::config::{self, Effective, Overrides};
+use crate::exit::{Exit, Failure};
+
+/// Where the configuration comes from.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct ConfigOptions {
+    /// Configuration file (TOML).
+    #[arg(long, value_name = "FILE", env = "POSTRIDER_CONFIG")]
+    config: Option<PathBuf>,
+    /// Directory for the embedded PostgreSQL and local files.
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<String>,
+    /// Use this database instead of the embedded PostgreSQL.
+    #[arg(long, value_name = "URL")]
+    database_url: Option<String>,
+    /// Set any other key, e.g. --set log.format=json; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    set: Vec<(String, String)>,
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    text.split_once('=')
+        .map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned()))
+        .ok_or_else(|| "write KEY=VALUE, e.g. log.format=json".to_owned())
+}
+
+impl ConfigOptions {
+    /// The configuration in force; `more` are flags of the command itself: flag, key, value.
+    pub fn load(&self, more: &[(&str, &str, Option<&str>)]) -> Result<Effective, Failure> {
+        let own = [
+            ("--data-dir", "data_dir", self.data_dir.as_deref()),
+            (
+                "--database-url",
+                "database.url",
+                self.database_url.as_deref(),
+            ),
+        ];
+        let mut flags: Vec<(String, String, String)> = own
+            .iter()
+            .chain(more)
+            .filter_map(|(flag, key, value)| {
+                value.map(|v| ((*flag).into(), (*key).into(), v.into()))
+            })
+            .collect();
+        flags.extend(
+            self.set
+                .iter()
+                .map(|(key, value)| ("--set".into(), key.clone(), value.clone())),
+        );
+        // An environment variable that is no text can't be one of ours.
+        let env = std::env::vars_os()
+            .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
+        config::load(
+            &Overrides {
+                file: self.config.clone(),
+                flags,
+            },
+            env,
+        )
+        .map_err(|invalid| Failure::new(Exit::Config, invalid.to_string()))
+    }
+}
+
+/// How to reach a running server.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ClientOptions {
+    /// Address of the server.
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "POSTRIDER_SERVER",
+        default_value = "http://127.0.0.1:8080"
+    )]
+    pub server: String,
+    /// Token to show.
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        env = "POSTRIDER_TOKEN",
+        hide_env_values = true
+    )]
+    pub token: Option<String>,
+}

@@ -1,0 +1,196 @@
+//! `postrider serve`: run until told to stop, then end in order.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use tokio::{net::TcpListener, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+use super::{ConfigOptions, Output};
+use crate::{
+    config::Config,
+    database::Database,
+    exit::{Exit, Failure},
+    http::{self, Metrics, Readiness},
+    logging,
+    roles::{Role, Roles},
+};
+
+/// How often metrics are tidied.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// Options of `serve`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Address and port to listen on [default: 127.0.0.1:8080].
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// What this process does.
+    #[arg(long, value_name = "ROLE,…", default_value_t)]
+    roles: Roles,
+    #[command(flatten)]
+    config: ConfigOptions,
+}
+
+pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
+    let config = args
+        .config
+        .load(&[("--listen", "server.listen", args.listen.as_deref())])?
+        .config;
+    logging::start(&config.log);
+    let stop = CancellationToken::new();
+    stop_on_signal(stop.clone())?;
+    let running = tokio::select! {
+        started = Running::start(&config, args.roles, stop.clone()) => started?,
+        // A stop while starting: what was begun is dropped, and the embedded server goes down with it.
+        () = stop.cancelled() => return Ok(()),
+    };
+    output.say(&format!("Postrider listens on http://{}", running.address));
+    running.until_stopped().await
+}
+
+/// A program that serves.
+pub struct Running {
+    /// Where it listens.
+    pub address: SocketAddr,
+    database: Database,
+    readiness: Arc<Readiness>,
+    server: JoinHandle<bool>,
+    upkeep: JoinHandle<()>,
+    stop: CancellationToken,
+}
+
+impl Running {
+    /// Starts everything that the roles ask for; ready when it returns.
+    pub async fn start(
+        config: &Config,
+        roles: Roles,
+        stop: CancellationToken,
+    ) -> Result<Self, Failure> {
+        // The address comes first: it fails fast, before a database is started for nothing.
+        let listener = listen(config.server.listen).await?;
+        let address = listener.local_addr().map_err(|e| {
+            Failure::caused(Exit::Failed, "the address listened on can't be read", &e)
+        })?;
+        let metrics = Metrics::install()?;
+        let database = Database::open(config).await?;
+        if let Err(failure) = prepare_schema(config, &database).await {
+            database.close().await;
+            return Err(failure);
+        }
+        let readiness = Arc::new(Readiness::new(roles.clone()));
+        let state = http::State {
+            pool: database.pool().clone(),
+            readiness: readiness.clone(),
+            metrics: metrics.clone(),
+        };
+        let router = http::router(state, &config.server)?;
+        let server = tokio::spawn(http::serve(
+            listener,
+            router,
+            config.server.drain_timeout,
+            stop.clone(),
+        ));
+        let upkeep = tokio::spawn(async move {
+            let mut tick = tokio::time::interval(UPKEEP);
+            loop {
+                tick.tick().await;
+                metrics.upkeep();
+            }
+        });
+        for role in Role::ALL {
+            readiness.started(role);
+        }
+        tracing::info!(%address, %roles, "ready");
+        Ok(Self {
+            address,
+            database,
+            readiness,
+            server,
+            upkeep,
+            stop,
+        })
+    }
+
+    /// The database it stands on.
+    pub fn database(&self) -> &Database {
+        &self.database
+    }
+
+    /// Waits for the stop and ends everything in order.
+    pub async fn until_stopped(self) -> Result<(), Failure> {
+        self.stop.cancelled().await;
+        tracing::info!("stopping");
+        self.readiness.stopping();
+        let server = self.server.await;
+        self.upkeep.abort();
+        self.database.close().await;
+        tracing::info!("stopped");
+        server
+            .map(|_| ())
+            .map_err(|e| Failure::caused(Exit::Failed, "the HTTP server broke down", &e))
+    }
+}
+
+async fn prepare_schema(config: &Config, database: &Database) -> Result<(), Failure> {
+    if config.database.migrate {
+        let done = database.migrate().await?;
+        tracing::info!(
+            applied = done.pending.len(),
+            before = done.applied,
+            "schema is up to date"
+        );
+        return Ok(());
+    }
+    let pending = database.plan().await?.pending;
+    if let Some(first) = pending.first() {
+        let message = format!(
+            "{} migrations are missing, the first is {}/{}; run `postrider migrate`, or set database.migrate = true",
+            pending.len(),
+            first.schema,
+            first.file()
+        );
+        return Err(Failure::new(Exit::Schema, message));
+    }
+    Ok(())
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).await.map_err(|e| {
+        let advice = match e.kind() {
+            std::io::ErrorKind::AddrInUse => {
+                "another program listens there; choose another port with --listen"
+            }
+            std::io::ErrorKind::PermissionDenied => {
+                "ports below 1024 need rights that this user lacks"
+            }
+            _ => "choose an address of this machine with --listen",
+        };
+        Failure::new(
+            Exit::Failed,
+            format!("can't listen on {address}: {e}; {advice}"),
+        )
+    })
+}
+
+/// SIGTERM and SIGINT stop in order; a second one ends at once (the embedded server still ends in order by itself).
+fn stop_on_signal(stop: CancellationToken) -> Result<(), Failure> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let failed = |e| Failure::caused(Exit::Failed, "signals can't be watched", &e);
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    tokio::spawn(async move {
+        let mut asked = false;
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            if asked {
+                std::process::exit(130);
+            }
+            asked = true;
+            stop.cancel();
+        }
+    });
+    Ok(())
+}

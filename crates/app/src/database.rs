@@ -1,0 +1,137 @@
+//! The database that everything stands on: the one at `database.url`, or the embedded PostgreSQL.
+
+use std::{str::FromStr, time::Duration};
+
+use postrider_embedded::{Options, Postgres};
+use postrider_engine::{
+    error::database_is_transient,
+    migrate::{MigrateError, Plan},
+};
+use sqlx::{
+    PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+
+use crate::{
+    config::{Config, redact},
+    exit::{Exit, Failure, chain},
+    services,
+};
+
+/// How often a database that is not there yet is asked again.
+const KNOCK: Duration = Duration::from_millis(250);
+
+/// An open database; close it so that an embedded server ends in order.
+pub struct Database {
+    pool: PgPool,
+    embedded: Option<Postgres>,
+}
+
+impl Database {
+    /// Connects, starting the embedded server first where no other database is named.
+    pub async fn open(config: &Config) -> Result<Self, Failure> {
+        let (options, embedded) = match &config.database.url {
+            Some(url) => {
+                let options = PgConnectOptions::from_str(url.expose())
+                    .map_err(|e| Failure::caused(Exit::Config, "database.url", &e))?;
+                (options, None)
+            }
+            None => {
+                let server = Postgres::start(Options {
+                    data_dir: config.data_dir(),
+                    bin_dir: config.database.bin_dir.clone(),
+                    settings: Vec::new(),
+                })
+                .await
+                .map_err(|e| Failure::new(Exit::Database, chain(&e)))?;
+                tracing::info!(url = %redact(&server.url()), "embedded PostgreSQL is up");
+                (server.connect_options(), Some(server))
+            }
+        };
+        let pool = PgPoolOptions::new()
+            .max_connections(config.database.pool_size)
+            .acquire_timeout(config.database.acquire_timeout)
+            .connect_lazy_with(options.application_name("postrider"));
+        let database = Self { pool, embedded };
+        match database.wait(config.database.connect_timeout).await {
+            Ok(()) => Ok(database),
+            Err(failure) => {
+                database.close().await;
+                Err(failure)
+            }
+        }
+    }
+
+    /// Waits for the database to answer: it may be starting beside us. What can't get better fails at once.
+    async fn wait(&self, patience: Duration) -> Result<(), Failure> {
+        let deadline = tokio::time::Instant::now() + patience;
+        loop {
+            let error = match sqlx::query("select 1").execute(&self.pool).await {
+                Ok(_) => return Ok(()),
+                Err(error) => error,
+            };
+            if !database_is_transient(&error) || tokio::time::Instant::now() >= deadline {
+                let why = chain(&error);
+                return Err(Failure::new(
+                    Exit::Database,
+                    format!(
+                        "the database does not answer: {why}; check database.url and that the server runs"
+                    ),
+                ));
+            }
+            tracing::warn!(%error, "the database does not answer yet");
+            tokio::time::sleep(KNOCK).await;
+        }
+    }
+
+    /// The connections.
+    pub fn pool(&self) -> &PgPool {
+        &self.pool
+    }
+
+    /// The embedded server, if there is one.
+    pub fn embedded(&self) -> Option<&Postgres> {
+        self.embedded.as_ref()
+    }
+
+    /// Brings every schema up to date.
+    pub async fn migrate(&self) -> Result<Plan, Failure> {
+        let mut connection = self.pool.acquire().await.map_err(unavailable)?;
+        services::migrator()
+            .run(&mut connection)
+            .await
+            .map_err(refused)
+    }
+
+    /// What [`Self::migrate`] would do.
+    pub async fn plan(&self) -> Result<Plan, Failure> {
+        let mut connection = self.pool.acquire().await.map_err(unavailable)?;
+        services::migrator()
+            .plan(&mut connection)
+            .await
+            .map_err(refused)
+    }
+
+    /// Closes the connections and ends the embedded server in order.
+    pub async fn close(self) {
+        // A connection that somebody still holds must not keep the program from ending.
+        let _ = tokio::time::timeout(Duration::from_secs(5), self.pool.close()).await;
+        if let Some(server) = self.embedded
+            && let Err(error) = server.stop().await
+        {
+            tracing::warn!(%error, "the embedded PostgreSQL did not stop in order; it recovers at the next start");
+        }
+    }
+}
+
+fn unavailable(error: sqlx::Error) -> Failure {
+    Failure::caused(Exit::Database, "the database can't be used", &error)
+}
+
+fn refused(error: MigrateError) -> Failure {
+    let exit = match &error {
+        MigrateError::Database(_) => Exit::Database,
+        _ => Exit::Schema,
+    };
+    Failure::new(exit, chain(&error))
+}

@@ -1,0 +1,42 @@
+//! The API's description: `/openapi.json` and the page made from it.
+
+use axum::{Router, http::header, routing::get};
+use utoipa::openapi::{Info, OpenApi, OpenApiBuilder};
+use utoipa_axum::router::OpenApiRouter;
+
+use super::{State, reference, routes};
+
+/// The routes with the head of the document: name, version, what it is.
+pub(super) fn with_document(routes: OpenApiRouter<State>) -> OpenApiRouter<State> {
+    let mut info = Info::new("Postrider", env!("CARGO_PKG_VERSION"));
+    info.description = Some("Durable work and delivery on PostgreSQL.".into());
+    OpenApiRouter::with_openapi(OpenApiBuilder::new().info(info).build()).merge(routes)
+}
+
+/// The document, without a running server.
+pub fn openapi() -> OpenApi {
+    complete(with_document(routes()).into_openapi())
+}
+
+/// The document as it is served and committed: pretty, with a line end.
+pub fn openapi_json() -> serde_json::Result<String> {
+    openapi().to_pretty_json().map(|text| text + "\n")
+}
+
+fn complete(mut document: OpenApi) -> OpenApi {
+    postrider_web::openapi::complete(&mut document);
+    document
+}
+
+/// `/openapi.json` and `/reference`; both are rendered once.
+pub(super) fn routes_for(document: OpenApi) -> Router {
+    let document = complete(document);
+    let json = document.to_pretty_json().unwrap_or_default() + "\n";
+    let page = reference::page(&document);
+    Router::new()
+        .route(
+            "/openapi.json",
+            get(move || async move { ([(header::CONTENT_TYPE, "application/json")], json) }),
+        )
+        .merge(reference::routes(page))
+}

@@ -1,0 +1,54 @@
+//! `/metrics`, in Prometheus' text format.
+
+use axum::{extract, http::header, response::IntoResponse};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use postrider_web::{Scope, require};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::State;
+use crate::exit::{Exit, Failure};
+
+/// Upper bounds of the duration histograms, in seconds.
+const SECONDS: [f64; 12] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0,
+];
+
+/// What has been counted since the program started.
+#[derive(Clone)]
+pub struct Metrics(PrometheusHandle);
+
+impl Metrics {
+    /// Makes this process count; once per process.
+    pub fn install() -> Result<Self, Failure> {
+        PrometheusBuilder::new()
+            .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS)
+            .and_then(PrometheusBuilder::install_recorder)
+            .map(Self)
+            .map_err(|e| Failure::caused(Exit::Failed, "metrics can't be started", &e))
+    }
+
+    /// Drops samples that no longer matter; call it now and then, or histograms grow between scrapes.
+    pub fn upkeep(&self) {
+        self.0.run_upkeep();
+    }
+}
+
+pub(super) fn routes() -> OpenApiRouter<State> {
+    OpenApiRouter::new()
+        .routes(routes!(metrics))
+        .route_layer(require(Scope::Read))
+}
+
+/// What has been counted, for Prometheus.
+#[utoipa::path(get, path = "/metrics", tag = "health", security(("bearer" = ["read"])), responses(
+    (status = 200, description = "all metrics", body = String, content_type = "text/plain"),
+))]
+async fn metrics(extract::State(state): extract::State<State>) -> impl IntoResponse {
+    (
+        [(
+            header::CONTENT_TYPE,
+            "text/plain; version=0.0.4; charset=utf-8",
+        )],
+        state.metrics.0.render(),
+    )
+}

@@ -1,0 +1,81 @@
+//! The HTTP shell: what every request goes through, and the few routes that belong to no service.
+//!
+//! `/healthz` says that the process lives, `/readyz` that it can work; `/metrics` is for Prometheus; `/openapi.json`
+//! and `/reference` describe the API; `/errors/{code}` explains an error code.
+
+mod describe;
+mod health;
+mod metrics;
+mod reference;
+mod server;
+
+use std::sync::Arc;
+
+use axum::Router;
+use postrider_web::{ErrorCatalogue, ShellOptions, Tokens, error_code::DuplicateCode};
+use sqlx::PgPool;
+use utoipa_axum::router::OpenApiRouter;
+
+pub use describe::{openapi, openapi_json};
+pub use health::Readiness;
+pub use metrics::Metrics;
+pub use server::serve;
+
+use crate::{
+    config,
+    exit::{Exit, Failure},
+};
+
+/// What the shell's own routes need.
+#[derive(Clone)]
+pub struct State {
+    /// The database.
+    pub pool: PgPool,
+    /// Which roles run.
+    pub readiness: Arc<Readiness>,
+    /// What has been counted.
+    pub metrics: Metrics,
+}
+
+/// Routes that need no token: probes run without one, and the pages say nothing of what is stored.
+const OPEN: [&str; 7] = [
+    "/healthz",
+    "/readyz",
+    "/openapi.json",
+    "/reference",
+    "/assets/style.css",
+    "/errors",
+    "/errors/{code}",
+];
+
+/// Every route of the program with the shell around it.
+pub fn router(state: State, server: &config::Server) -> Result<Router, Failure> {
+    let refused = |e: &(dyn std::error::Error + 'static)| {
+        Failure::caused(Exit::Failed, "the API can't be put together", e)
+    };
+    let catalogue = error_catalogue().map_err(|e| refused(&e))?;
+    let (router, document) = describe::with_document(routes()).split_for_parts();
+    let router = router
+        .with_state(state)
+        .merge(describe::routes_for(document))
+        .merge(catalogue.routes());
+    let options = ShellOptions {
+        tokens: Arc::new(Tokens::new(server.tokens.clone()).map_err(|e| refused(&e))?),
+        open: OPEN.map(str::to_owned).to_vec(),
+        body_limit: usize::try_from(server.body_limit.as_u64()).unwrap_or(usize::MAX),
+        time_limit: server.request_timeout,
+    };
+    Ok(postrider_web::shell(router, options))
+}
+
+/// Every error code of the program with its page.
+pub fn error_catalogue() -> Result<ErrorCatalogue, DuplicateCode> {
+    ErrorCatalogue::new([])
+}
+
+/// The routes that are part of the API's description.
+fn routes() -> OpenApiRouter<State> {
+    OpenApiRouter::new()
+        .merge(health::routes())
+        .merge(metrics::routes())
+}

@@ -1,0 +1,3 @@
+//! The binary as users and scripts meet it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
