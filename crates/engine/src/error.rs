@@ -101,5 +101,8 @@ fn is_transient_code(code: &str) -> bool {
     code.starts_with("08")
         || code.starts_with("40")
         || code.starts_with("53")
-        || matches!(code, "57P01" | "57P02" | "57P03" | "57014" | "55P03" | "25006")
+        || matches!(
+            code,
+            "57P01" | "57P02" | "57P03" | "57014" | "55P03" | "25006"
+        )
 }

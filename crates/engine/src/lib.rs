@@ -6,11 +6,19 @@
 //!
 //! Reading order: [`migrate`] (the schema), [`lease`] (claim, renew, settle).
 
+pub mod audit;
+pub mod breaker;
 pub mod digest;
 pub mod duration;
 pub mod error;
 pub mod failure;
+pub mod inbox;
+pub mod journal;
+pub mod leader;
 pub mod lease;
+pub mod ledger;
+pub mod limits;
+mod lock_wait;
 pub mod migrate;
 pub mod retry;
 
@@ -19,5 +27,5 @@ pub use error::{Error, Result};
 /// The engine's own schema, `postrider`.
 #[must_use]
 pub const fn migrations() -> migrate::MigrationSet {
-    migration_set!("postrider", [])
+    migration_set!("postrider", ["0001_outbox", "0002_enqueue", "0003_records"])
 }

@@ -129,9 +129,15 @@ pub(super) struct Recorded {
 pub(super) fn compare(sets: &[MigrationSet], recorded: &[Recorded]) -> Result<Plan, MigrateError> {
     let mut plan = Plan::default();
     for set in sets {
-        let ran: Vec<&Recorded> = recorded.iter().filter(|row| row.schema == set.schema).collect();
+        let ran: Vec<&Recorded> = recorded
+            .iter()
+            .filter(|row| row.schema == set.schema)
+            .collect();
         let newest_ran = ran.iter().map(|row| row.version).max().unwrap_or(0);
-        let newest_known = set.migrations.last().map_or(0, |migration| migration.version);
+        let newest_known = set
+            .migrations
+            .last()
+            .map_or(0, |migration| migration.version);
         if newest_ran > newest_known {
             return Err(MigrateError::Newer {
                 schema: set.schema.to_owned(),
@@ -139,10 +145,11 @@ pub(super) fn compare(sets: &[MigrationSet], recorded: &[Recorded]) -> Result<Pl
                 program: newest_known,
             });
         }
-        if let Some(row) = ran
-            .iter()
-            .find(|row| set.migrations.iter().all(|known| known.version != row.version))
-        {
+        if let Some(row) = ran.iter().find(|row| {
+            set.migrations
+                .iter()
+                .all(|known| known.version != row.version)
+        }) {
             return Err(MigrateError::Missing {
                 schema: row.schema.clone(),
                 file: format!("{}.sql", row.name),

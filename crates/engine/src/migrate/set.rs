@@ -89,11 +89,11 @@ macro_rules! migration_set {
     ($schema:literal, [$($name:literal),* $(,)?]) => {
         $crate::migrate::MigrationSet {
             schema: $schema,
-            migrations: &[$($crate::migrate::Migration {
+            migrations: const { &[$($crate::migrate::Migration {
                 version: $crate::migrate::version_of($name),
                 name: $name,
                 sql: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/migrations/", $name, ".sql")),
-            }),*],
+            }),*] },
         }
     };
 }

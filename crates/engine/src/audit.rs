@@ -1,0 +1,47 @@
+//! The audit: who moved what out of which state, and why. Append-only.
+
+use sqlx::PgConnection;
+
+use crate::lease::Operator;
+use crate::{Error, Result};
+
+const INSERT: &str = "insert into postrider.audit (actor, action, work_table, items, reason) values ($1, $2, $3, $4, $5)";
+
+/// What was done to which items.
+#[derive(Debug, Clone, Copy)]
+pub struct Deed<'a> {
+    /// The verb, e.g. `redrive`.
+    pub action: &'static str,
+    /// The work table.
+    pub table: &'static str,
+    /// The items that changed.
+    pub items: &'a [i64],
+}
+
+/// Writes a deed down, in the transaction that does it. Nothing changed, nothing written.
+pub async fn record(
+    transaction: &mut PgConnection,
+    operator: &Operator,
+    deed: Deed<'_>,
+) -> Result<()> {
+    if operator.name.trim().is_empty() {
+        return Err(Error::invalid("operator", "the audit needs a name"));
+    }
+    if deed.items.is_empty() {
+        return Ok(());
+    }
+    sqlx::query(INSERT)
+        .bind(crate::failure::storable(&operator.name, 200))
+        .bind(deed.action)
+        .bind(deed.table)
+        .bind(deed.items)
+        .bind(
+            operator
+                .reason
+                .as_deref()
+                .map(|reason| crate::failure::storable(reason, 2_000)),
+        )
+        .execute(transaction)
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! Rescue: items whose worker was lost are found again and claimed one at a time.
+//!
+//! No index knows about leases (a claim would have to maintain it), so a rescuer reads the claim index in windows:
+//! leased items are old ones, hence near its beginning, and by going on window after window it comes round to all.
+
+use std::time::Duration;
+
+use sqlx::types::time::OffsetDateTime;
+use sqlx::{AssertSqlSafe, PgPool};
+
+use super::{Claim, Item, Lease, Mark, Queue, seconds};
+use crate::Result;
+
+/// What one look at a window of the claim index found.
+#[derive(Debug, Clone, Default)]
+pub struct Suspects {
+    /// Items with an expired lease, or with losses and no lease.
+    pub ids: Vec<i64>,
+    /// Where the next window begins; none when this one reached the end.
+    pub next: Option<Mark>,
+}
+
+/// An item that cost a worker before, claimed alone.
+#[derive(Debug)]
+pub enum Suspect {
+    /// It gets another chance. Nothing else that is suspect should run beside it.
+    Run(Lease, Item),
+    /// It was lost too often: settle it as dead without running it.
+    GiveUp(Lease, Item),
+}
+
+impl Queue {
+    /// Reads up to `window` due items after `after` and names the suspects among them (of these kinds, if given).
+    pub async fn find_suspects(
+        &self,
+        pool: &PgPool,
+        after: Mark,
+        window: u32,
+        kinds: Option<&[String]>,
+    ) -> Result<Suspects> {
+        let (ids, seen, due, id): (Vec<i64>, i64, Option<OffsetDateTime>, Option<i64>) =
+            sqlx::query_as(AssertSqlSafe(self.sql.find_suspects.clone()))
+                .bind(after.due)
+                .bind(after.id)
+                .bind(i64::from(window))
+                .bind(kinds)
+                .fetch_one(pool)
+                .await?;
+        let next = match id {
+            Some(id) if seen >= i64::from(window) => Some(Mark { due, id }),
+            _ => None,
+        };
+        Ok(Suspects { ids, next })
+    }
+
+    /// Claims one of these, if any is still suspect. Over an expired lease this counts as one more loss.
+    pub async fn claim_suspect(
+        &self,
+        pool: &PgPool,
+        owner: &str,
+        lease: Duration,
+        ids: &[i64],
+    ) -> Result<Option<Suspect>> {
+        Claim::new(owner, lease, 1).validate()?;
+        let fence = super::claim::new_fence();
+        let row = sqlx::query(AssertSqlSafe(self.sql.claim_suspect.clone()))
+            .bind(seconds(lease))
+            .bind(fence)
+            .bind(owner)
+            .bind(ids)
+            .fetch_optional(pool)
+            .await?;
+        let Some(row) = row else { return Ok(None) };
+        let (lease, item) = Item::from_row(&row, fence)?;
+        Ok(Some(if item.losses >= i32::from(self.table.max_losses) {
+            Suspect::GiveUp(lease, item)
+        } else {
+            Suspect::Run(lease, item)
+        }))
+    }
+}

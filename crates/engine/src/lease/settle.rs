@@ -1,0 +1,301 @@
+//! Settling: how an item is let go, fenced, in batches, together with its journal.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
+
+use super::{Lease, LostLease, Queue, seconds};
+use crate::Result;
+use crate::error::is_conflict;
+use crate::failure::Failure;
+use crate::journal::{self, Entry};
+
+const CONFLICT_RETRIES: u32 = 5;
+
+/// What became of an attempt.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// It is done.
+    Done,
+    /// It failed and is tried again after this long; an attempt is spent.
+    Retry {
+        /// How long to wait.
+        after: Duration,
+        /// What went wrong.
+        failure: Failure,
+    },
+    /// It can't be done now; later, at no cost.
+    Snooze {
+        /// How long to wait.
+        after: Duration,
+    },
+    /// It failed for good; an attempt is spent.
+    Dead {
+        /// What went wrong.
+        failure: Failure,
+    },
+    /// It was lost too often and is not tried again; no attempt is spent, for none was made.
+    Abandoned {
+        /// What went wrong.
+        failure: Failure,
+    },
+    /// It was not tried: it goes back to its place, at no cost.
+    GiveBack,
+}
+
+/// A lease and what to do with its item.
+#[derive(Debug)]
+pub struct Settlement {
+    pub(crate) lease: Lease,
+    pub(crate) outcome: Outcome,
+    pub(crate) took: Duration,
+}
+
+impl Settlement {
+    /// Settles this lease so.
+    #[must_use]
+    pub const fn new(lease: Lease, outcome: Outcome) -> Self {
+        Self {
+            lease,
+            outcome,
+            took: Duration::ZERO,
+        }
+    }
+
+    /// How long the attempt ran, for the journal.
+    #[must_use]
+    pub const fn took(mut self, took: Duration) -> Self {
+        self.took = took;
+        self
+    }
+}
+
+/// What a settling batch did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// How many items were settled.
+    pub settled: usize,
+    /// Leases that were no longer the caller's; their items were not touched.
+    pub lost: Vec<LostLease>,
+    /// Ordering keys whose next item could not be made due because an open transaction enqueues to them;
+    /// hand them to [`Queue::promote`] a little later.
+    pub busy_keys: Vec<String>,
+}
+
+impl Queue {
+    /// Settles one item in the caller's transaction. On [`crate::Error::LostLease`] roll it back: the caller's own
+    /// writes must not count either.
+    pub async fn settle_in(
+        &self,
+        transaction: &mut PgConnection,
+        worker: &str,
+        lease: Lease,
+        outcome: Outcome,
+    ) -> Result<Settled> {
+        let settled = self
+            .settle_many_in(transaction, worker, &[Settlement::new(lease, outcome)])
+            .await?;
+        match settled.lost.first() {
+            Some(lost) => Err((*lost).into()),
+            None => Ok(settled),
+        }
+    }
+
+    /// Settles a batch in one transaction of its own. Lost leases are reported, the others are settled.
+    ///
+    /// If the connection breaks, the outcome is unknown: what was not settled is claimed again when its lease runs out.
+    pub async fn settle(
+        &self,
+        pool: &PgPool,
+        worker: &str,
+        batch: Vec<Settlement>,
+    ) -> Result<Settled> {
+        self.settle_batch(pool, worker, &batch).await
+    }
+
+    /// The same without consuming, for the runtime, which repeats after a lost connection.
+    pub(crate) async fn settle_batch(
+        &self,
+        pool: &PgPool,
+        worker: &str,
+        batch: &[Settlement],
+    ) -> Result<Settled> {
+        let mut conflicts = 0;
+        loop {
+            match self.settle_once(pool, worker, batch).await {
+                Err(crate::Error::Database(error))
+                    if is_conflict(&error) && conflicts < CONFLICT_RETRIES =>
+                {
+                    conflicts += 1;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn settle_once(
+        &self,
+        pool: &PgPool,
+        worker: &str,
+        batch: &[Settlement],
+    ) -> Result<Settled> {
+        let mut connection = pool.acquire().await?;
+        // The usual batch is one statement: everything done at the first try, nothing to promote.
+        if batch.iter().all(is_plain_success) {
+            return self.settle_many_in(&mut connection, worker, batch).await;
+        }
+        let mut tx = connection.begin().await?;
+        let settled = self.settle_many_in(&mut tx, worker, batch).await?;
+        tx.commit().await?;
+        Ok(settled)
+    }
+
+    /// Settles a batch in the caller's transaction; whether a lost lease spoils it is the caller's to say.
+    pub async fn settle_many_in(
+        &self,
+        transaction: &mut PgConnection,
+        worker: &str,
+        batch: &[Settlement],
+    ) -> Result<Settled> {
+        // In one order everywhere, so that two statements over the same rows can't wait for each other.
+        let mut batch: Vec<&Settlement> = batch.iter().collect();
+        batch.sort_unstable_by_key(|settlement| settlement.lease.id);
+        let (done, other): (Vec<&Settlement>, Vec<&Settlement>) = batch
+            .iter()
+            .copied()
+            .partition(|settlement| settlement.outcome == Outcome::Done);
+
+        let mut settled: HashSet<i64> = HashSet::with_capacity(batch.len());
+        if !done.is_empty() {
+            settled.extend(self.finish(transaction, worker, &done).await?);
+        }
+        if !other.is_empty() {
+            settled.extend(self.release(transaction, &other).await?);
+        }
+        let (held, lost): (Vec<&Settlement>, Vec<&Settlement>) = batch
+            .into_iter()
+            .partition(|s| settled.contains(&s.lease.id));
+        let entries: Vec<Entry<'_>> = held.iter().filter_map(|s| entry(s)).collect();
+        journal::append(transaction, self.table.name, worker, &entries).await?;
+
+        let keys: Vec<&str> = held
+            .iter()
+            .filter(|s| is_final(&s.outcome))
+            .filter_map(|s| s.lease.ordering_key.as_deref())
+            .collect();
+        Ok(Settled {
+            settled: held.len(),
+            lost: lost.iter().map(|s| self.lost(s.lease.id)).collect(),
+            busy_keys: self.promote(transaction, &keys).await?,
+        })
+    }
+
+    /// Makes the next item of each of these ordering keys due; returns the keys to try again later.
+    pub async fn promote(
+        &self,
+        connection: &mut PgConnection,
+        keys: &[impl AsRef<str> + Sync],
+    ) -> Result<Vec<String>> {
+        let Some(promote) = &self.sql.promote else {
+            return Ok(Vec::new());
+        };
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let keys: Vec<&str> = keys.iter().map(AsRef::as_ref).collect();
+        Ok(sqlx::query_scalar(AssertSqlSafe(promote.clone()))
+            .bind(keys)
+            .fetch_one(connection)
+            .await?)
+    }
+
+    async fn finish(
+        &self,
+        connection: &mut PgConnection,
+        worker: &str,
+        batch: &[&Settlement],
+    ) -> Result<Vec<i64>> {
+        let (ids, fences) = keys(batch);
+        Ok(sqlx::query_scalar(AssertSqlSafe(self.sql.done.clone()))
+            .bind(ids)
+            .bind(fences)
+            .bind(worker)
+            .fetch_one(connection)
+            .await?)
+    }
+
+    async fn release(
+        &self,
+        connection: &mut PgConnection,
+        batch: &[&Settlement],
+    ) -> Result<Vec<i64>> {
+        let (ids, fences) = keys(batch);
+        let mut verbs = Vec::with_capacity(batch.len());
+        let mut delays = Vec::with_capacity(batch.len());
+        let mut spent: Vec<i16> = Vec::with_capacity(batch.len());
+        let mut failures: Vec<Option<&Failure>> = Vec::with_capacity(batch.len());
+        for settlement in batch {
+            let (verb, delay, cost, failure) = match &settlement.outcome {
+                Outcome::Retry { after, failure } => ("r", *after, 1, Some(failure)),
+                Outcome::Snooze { after } => ("s", *after, 0, None),
+                Outcome::Dead { failure } => ("d", Duration::ZERO, 1, Some(failure)),
+                Outcome::Abandoned { failure } => ("d", Duration::ZERO, 0, Some(failure)),
+                Outcome::GiveBack | Outcome::Done => ("g", Duration::ZERO, 0, None),
+            };
+            verbs.push(verb);
+            delays.push(seconds(delay));
+            spent.push(cost);
+            failures.push(failure);
+        }
+        let part = |of: fn(&Failure) -> &str| -> Vec<Option<&str>> {
+            failures.iter().map(|failure| failure.map(of)).collect()
+        };
+        Ok(sqlx::query_scalar(AssertSqlSafe(self.sql.release.clone()))
+            .bind(ids)
+            .bind(fences)
+            .bind(verbs)
+            .bind(delays)
+            .bind(spent)
+            .bind(part(Failure::code))
+            .bind(part(|failure| failure.category().as_str()))
+            .bind(part(Failure::message))
+            .fetch_all(connection)
+            .await?)
+    }
+}
+
+fn keys(batch: &[&Settlement]) -> (Vec<i64>, Vec<i64>) {
+    batch.iter().map(|s| (s.lease.id, s.lease.fence)).unzip()
+}
+
+/// Nobody needs to be told more than that it is done.
+fn is_plain_success(settlement: &Settlement) -> bool {
+    settlement.outcome == Outcome::Done
+        && settlement.lease.attempts == 0
+        && settlement.lease.ordering_key.is_none()
+}
+
+const fn is_final(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Done | Outcome::Dead { .. } | Outcome::Abandoned { .. } => true,
+        Outcome::Retry { .. } | Outcome::Snooze { .. } | Outcome::GiveBack => false,
+    }
+}
+
+fn entry(settlement: &Settlement) -> Option<Entry<'_>> {
+    let (outcome, failure) = match &settlement.outcome {
+        Outcome::Done if settlement.lease.attempts == 0 => return None,
+        Outcome::Done => ("done", None),
+        Outcome::Retry { failure, .. } => ("retry", Some(failure)),
+        Outcome::Dead { failure } | Outcome::Abandoned { failure } => ("dead", Some(failure)),
+        Outcome::Snooze { .. } | Outcome::GiveBack => return None,
+    };
+    Some(Entry {
+        item_id: settlement.lease.id,
+        attempt: settlement.lease.attempts + 1,
+        took: settlement.took,
+        outcome,
+        failure,
+    })
+}

@@ -1,0 +1,466 @@
+//! The SQL of a work table, made once from its descriptor.
+//!
+//! Nothing but compile-time constants goes into these texts. Two habits keep their plans the same whatever the
+//! session's settings: states are literals, and array parameters go through a sub-select, because a planner that sees
+//! an array's length would rather scan the whole table (measured: twice as slow).
+
+use std::sync::Arc;
+
+use super::table::{Finish, WorkTable};
+
+/// A statement's text, shared and cheap to hand to the driver.
+pub(super) type Text = Arc<str>;
+
+#[derive(Debug)]
+pub(super) struct Statements {
+    pub claim_any: Text,
+    pub claim_only: Text,
+    pub claim_except: Text,
+    pub find_suspects: Text,
+    pub claim_suspect: Text,
+    pub renew: Text,
+    pub done: Text,
+    pub release: Text,
+    pub promote: Option<Text>,
+    pub redrive: Text,
+    pub cancel: Text,
+    pub park: Text,
+    pub unpark: Text,
+    pub archive: Text,
+}
+
+impl Statements {
+    pub fn of(table: &WorkTable) -> Self {
+        let make = Maker { table };
+        Self {
+            claim_any: make.claim("").into(),
+            claim_only: make.claim(&make.kind_filter("= any")).into(),
+            claim_except: make.claim(&make.kind_filter("<> all")).into(),
+            find_suspects: make.find_suspects().into(),
+            claim_suspect: make.claim_suspect().into(),
+            renew: make.renew().into(),
+            done: make.done().into(),
+            release: make.release().into(),
+            promote: table
+                .ordering
+                .map(|ordering| format!("select {}($1)", ordering.promote).into()),
+            redrive: make.redrive().into(),
+            cancel: make.cancel().into(),
+            park: make.park().into(),
+            unpark: make.unpark().into(),
+            archive: make.archive().into(),
+        }
+    }
+
+    pub fn all(&self) -> Vec<(&'static str, String)> {
+        let named = [
+            ("claim_any", Some(&self.claim_any)),
+            ("claim_only", Some(&self.claim_only)),
+            ("claim_except", Some(&self.claim_except)),
+            ("find_suspects", Some(&self.find_suspects)),
+            ("claim_suspect", Some(&self.claim_suspect)),
+            ("renew", Some(&self.renew)),
+            ("done", Some(&self.done)),
+            ("release", Some(&self.release)),
+            ("promote", self.promote.as_ref()),
+            ("redrive", Some(&self.redrive)),
+            ("cancel", Some(&self.cancel)),
+            ("park", Some(&self.park)),
+            ("unpark", Some(&self.unpark)),
+            ("archive", Some(&self.archive)),
+        ];
+        named
+            .into_iter()
+            .filter_map(|(name, text)| text.map(|text| (name, text.to_string())))
+            .collect()
+    }
+}
+
+/// Pairs of id and fence: what a lease proves itself with.
+const LEASES: &str = "unnest((select $1::bigint[]), (select $2::bigint[])) u(id, fence)";
+
+struct Maker<'a> {
+    table: &'a WorkTable,
+}
+
+impl Maker<'_> {
+    fn state(&self, word: &str) -> String {
+        format!("'{word}'::{}", self.table.state_type)
+    }
+
+    fn kind_filter(&self, operator: &str) -> String {
+        match self.table.kind {
+            Some(kind) => format!("and c.{kind} {operator} ($7)"),
+            // A table of one kind: the parameter is there all the same, so that the callers need not differ.
+            None => "and $7::text[] is not null".to_owned(),
+        }
+    }
+
+    /// In the order that [`super::Item::from_row`] reads.
+    fn returning(&self) -> String {
+        let table = self.table;
+        let c = &table.columns;
+        let or_null = |expression: Option<&str>| expression.unwrap_or("null").to_owned();
+        format!(
+            "t.{}, t.{}, t.{}::integer, t.{}::integer, {}, ({})::text, ({})::text, ({})::text, {}",
+            c.id,
+            c.due,
+            c.attempts,
+            c.losses,
+            table
+                .kind
+                .map_or("''".to_owned(), |kind| format!("t.{kind}::text")),
+            table.payload,
+            or_null(table.headers),
+            or_null(table.trace),
+            table
+                .ordering
+                .map_or("null::text".to_owned(), |ordering| format!(
+                    "t.{}",
+                    ordering.column
+                )),
+        )
+    }
+
+    fn take_lease(&self) -> String {
+        let c = &self.table.columns;
+        format!(
+            "{} = {}, {} = now() + make_interval(secs => $1), {} = $2, {} = $3",
+            c.state,
+            self.state(self.table.states.leased),
+            c.lease_until,
+            c.fence,
+            c.owner
+        )
+    }
+
+    fn drop_lease(&self) -> String {
+        let c = &self.table.columns;
+        format!(
+            "{} = null, {} = null, {} = null",
+            c.lease_until, c.fence, c.owner
+        )
+    }
+
+    /// Index: (due, id) over unfinished rows. `$4, $5`: the low-water mark; `$6`: how many.
+    ///
+    /// The claim runs alone in its transaction and may be lost in a crash of the server (the fence is random, so a lost
+    /// claim can't be mistaken for another): its commit does not wait for the disk.
+    fn claim(&self, filter: &str) -> String {
+        let c = &self.table.columns;
+        format!(
+            "update {table} t set {lease}
+where t.ctid = any(array(
+    select c.ctid from {table} c
+    where (select set_config('synchronous_commit', 'off', true)) is not null
+      and c.{finished} is null and c.{due} <= now()
+      and (c.{due}, c.{id}) >= (coalesce($4, '-infinity'::timestamptz), $5)
+      and c.{lease_until} is null and c.{losses} = 0 {filter}
+    order by c.{due}, c.{id} limit $6 for update skip locked))
+returning {returning}",
+            table = self.table.name,
+            lease = self.take_lease(),
+            finished = c.finished,
+            due = c.due,
+            id = c.id,
+            lease_until = c.lease_until,
+            losses = c.losses,
+            returning = self.returning(),
+        )
+    }
+
+    fn suspect(&self, alias: &str) -> String {
+        let c = &self.table.columns;
+        format!(
+            "({alias}.{until} < now() or ({alias}.{until} is null and {alias}.{losses} > 0))",
+            until = c.lease_until,
+            losses = c.losses
+        )
+    }
+
+    /// Reads a window of the claim index after a position (`$1, $2`; `$3` rows): who is suspect, where the window ends.
+    fn find_suspects(&self) -> String {
+        let c = &self.table.columns;
+        let kind = self.table.kind.map_or("true".to_owned(), |kind| {
+            format!("($4::text[] is null or s.{kind} = any($4))")
+        });
+        let unused = if self.table.kind.is_none() {
+            "where $4::text[] is null or true"
+        } else {
+            ""
+        };
+        format!(
+            "select coalesce(array_agg(w.id) filter (where w.suspect), '{{}}'), count(*),
+       (array_agg(w.due))[count(*)], (array_agg(w.id))[count(*)]
+from (select s.{id} as id, s.{due} as due, {suspect} and {kind} as suspect
+      from {table} s
+      where s.{finished} is null and s.{due} <= now()
+        and (s.{due}, s.{id}) > (coalesce($1, '-infinity'::timestamptz), $2)
+      order by s.{due}, s.{id} limit $3) w {unused}",
+            id = c.id,
+            due = c.due,
+            suspect = self.suspect("s"),
+            table = self.table.name,
+            finished = c.finished,
+        )
+    }
+
+    /// One of these (`$4`), whichever is still suspect; a lease that ran out counts as a loss.
+    fn claim_suspect(&self) -> String {
+        let c = &self.table.columns;
+        format!(
+            "update {table} t set {lease}, {losses} = t.{losses} + (t.{lease_until} is not null)::integer
+where t.ctid = (
+    select c.ctid from {table} c
+    where c.{id} = any(select unnest((select $4::bigint[])))
+      and c.{finished} is null and c.{due} <= now() and {suspect}
+    limit 1 for update skip locked)
+returning {returning}",
+            table = self.table.name,
+            lease = self.take_lease(),
+            losses = c.losses,
+            lease_until = c.lease_until,
+            id = c.id,
+            finished = c.finished,
+            due = c.due,
+            suspect = self.suspect("c"),
+            returning = self.returning(),
+        )
+    }
+
+    fn renew(&self) -> String {
+        let c = &self.table.columns;
+        format!(
+            "update {table} t set {until} = now() + make_interval(secs => $3)
+from {LEASES} where t.{id} = u.id and t.{fence} = u.fence returning t.{id}",
+            table = self.table.name,
+            until = c.lease_until,
+            id = c.id,
+            fence = c.fence,
+        )
+    }
+
+    /// `$3`: who did it. Returns the ids that were really finished.
+    fn done(&self) -> String {
+        let table = self.table.name;
+        let c = &self.table.columns;
+        let held = format!("where t.{} = u.id and t.{} = u.fence", c.id, c.fence);
+        let result = "select coalesce(array_agg(gone_id), '{}') from gone";
+        match self.table.finish {
+            Finish::Delete => format!(
+                "with gone as (delete from {table} t using {LEASES} {held} returning t.{id} as gone_id),
+logged as (
+    insert into postrider.completion (work_table, worker, ids)
+    select '{table}', $3, g.ids from (select array_agg(gone_id) as ids from gone) g where g.ids is not null)
+{result}",
+                id = c.id
+            ),
+            Finish::Keep => format!(
+                "with gone as (
+    update {table} t set {state} = {done}, {finished} = now(), {drop_lease}
+    from {LEASES} {held} and $3::text is not null returning t.{id} as gone_id)
+{result}",
+                state = c.state,
+                done = self.state(self.table.states.done),
+                finished = c.finished,
+                drop_lease = self.drop_lease(),
+                id = c.id
+            ),
+            Finish::Move { history, columns } => format!(
+                "with gone as (delete from {table} t using {LEASES} {held} and $3::text is not null
+    returning t.{id} as gone_id, {qualified}),
+moved as (insert into {history} ({columns}) select {columns} from gone)
+{result}",
+                id = c.id,
+                qualified = qualify(columns),
+            ),
+        }
+    }
+
+    /// Everything but done, in one statement. `$3`: r(etry), s(nooze), d(ead), g(ive back); `$4`: the delay;
+    /// `$5`: attempts spent; `$6`–`$8`: the failure.
+    fn release(&self) -> String {
+        let c = &self.table.columns;
+        let s = &self.table.states;
+        let category = c.error_category.map_or_else(String::new, |category| {
+            format!("{category} = coalesce(u.category, t.{category}),")
+        });
+        format!(
+            "update {table} t set
+    {state} = case when u.verb = 'd' then {dead} when u.verb = 'g' and t.{attempts} = 0 then {ready} else {waiting} end,
+    {due} = case when u.verb in ('r', 's') then now() + make_interval(secs => u.delay) else t.{due} end,
+    {finished} = case when u.verb = 'd' then now() end,
+    {attempts} = t.{attempts} + u.spent,
+    {code} = coalesce(u.code, t.{code}), {category}
+    {message} = coalesce(u.message, t.{message}),
+    {drop_lease}
+from unnest((select $1::bigint[]), (select $2::bigint[]), (select $3::text[]), (select $4::float8[]),
+            (select $5::smallint[]), (select $6::text[]), (select $7::text[]), (select $8::text[]))
+     u(id, fence, verb, delay, spent, code, category, message)
+where t.{id} = u.id and t.{fence} = u.fence returning t.{id}",
+            table = self.table.name,
+            state = c.state,
+            dead = self.state(s.dead),
+            ready = self.state(s.ready),
+            waiting = self.state(s.waiting),
+            due = c.due,
+            finished = c.finished,
+            attempts = c.attempts,
+            code = c.error_code,
+            message = c.error_message,
+            drop_lease = self.drop_lease(),
+            id = c.id,
+            fence = c.fence,
+        )
+    }
+
+    fn set_parked(&self, value: &str) -> String {
+        self.table
+            .columns
+            .parked
+            .map_or_else(String::new, |parked| format!(", {parked} = {value}"))
+    }
+
+    /// Dead (or cancelled) items begin anew. Items with an ordering key queue up behind their key.
+    fn redrive(&self) -> String {
+        let c = &self.table.columns;
+        let (due, parked, key) = match self.table.ordering {
+            Some(ordering) => {
+                let key = ordering.column;
+                (
+                    format!(
+                        "case when t.{key} is null then now() else 'infinity'::timestamptz end"
+                    ),
+                    self.set_parked(&format!("case when t.{key} is not null then 'behind' end")),
+                    format!("t.{key}"),
+                )
+            }
+            None => (
+                "now()".to_owned(),
+                self.set_parked("null"),
+                "null::text".to_owned(),
+            ),
+        };
+        let cancelled = self
+            .table
+            .states
+            .cancelled
+            .map_or_else(String::new, |word| format!(", {}", self.state(word)));
+        format!(
+            "update {table} t set {state} = {ready}, {finished} = null, {attempts} = 0, {losses} = 0, {due_column} = {due}{parked}
+where t.{id} = any($1) and t.{state} in ({dead}{cancelled}) returning t.{id}, {key}",
+            table = self.table.name,
+            state = c.state,
+            ready = self.state(self.table.states.ready),
+            finished = c.finished,
+            attempts = c.attempts,
+            losses = c.losses,
+            due_column = c.due,
+            id = c.id,
+            dead = self.state(self.table.states.dead),
+        )
+    }
+
+    /// Unfinished items are called off, leased ones too: their worker's fence no longer fits. `$2`: why.
+    fn cancel(&self) -> String {
+        let c = &self.table.columns;
+        let state = self
+            .table
+            .states
+            .cancelled
+            .unwrap_or(self.table.states.dead);
+        let category = c
+            .error_category
+            .map_or_else(String::new, |category| format!("{category} = 'DATA',"));
+        format!(
+            "update {table} t set {column} = {state}, {finished} = now(), {code} = 'CANCELLED', {category}
+    {message} = $2, {drop_lease}, {due} = case when t.{due} = 'infinity' then now() else t.{due} end{parked}
+where t.{id} = any($1) and t.{finished} is null returning t.{id}, {key}",
+            table = self.table.name,
+            column = c.state,
+            state = self.state(state),
+            finished = c.finished,
+            code = c.error_code,
+            message = c.error_message,
+            drop_lease = self.drop_lease(),
+            due = c.due,
+            parked = self.set_parked("null"),
+            id = c.id,
+            key = self
+                .table
+                .ordering
+                .map_or("null::text".to_owned(), |ordering| format!("t.{}", ordering.column)),
+        )
+    }
+
+    /// Items that may not run now leave the head of the claim index. Leased ones run on.
+    fn park(&self) -> String {
+        let c = &self.table.columns;
+        let unparked = c.parked.map_or_else(
+            || format!("t.{} < 'infinity'", c.due),
+            |parked| format!("t.{parked} is null"),
+        );
+        format!(
+            "update {table} t set {due} = 'infinity'{parked}
+where t.{id} = any($1) and t.{finished} is null and t.{until} is null and {unparked} and $2::text is not null
+returning t.{id}, null::text",
+            table = self.table.name,
+            due = c.due,
+            parked = self.set_parked("$2"),
+            id = c.id,
+            finished = c.finished,
+            until = c.lease_until,
+        )
+    }
+
+    /// Parked items may run again, at once; those that wait behind their ordering key stay there.
+    fn unpark(&self) -> String {
+        let c = &self.table.columns;
+        let not_behind = c
+            .parked
+            .map_or_else(String::new, |parked| format!("and t.{parked} <> 'behind'"));
+        format!(
+            "update {table} t set {due} = now(){parked}
+where t.{id} = any($1) and t.{finished} is null and t.{due} = 'infinity' {not_behind} and $2::text is not null
+returning t.{id}, null::text",
+            table = self.table.name,
+            due = c.due,
+            parked = self.set_parked("null"),
+            id = c.id,
+            finished = c.finished,
+        )
+    }
+
+    /// Dead items are laid to rest: by a state of their own, or whole in `postrider.archive`.
+    fn archive(&self) -> String {
+        let c = &self.table.columns;
+        let table = self.table.name;
+        let dead = self.state(self.table.states.dead);
+        match self.table.states.archived {
+            Some(word) => format!(
+                "update {table} t set {state} = {archived}
+where t.{id} = any($1) and t.{state} = {dead} returning t.{id}, null::text",
+                state = c.state,
+                archived = self.state(word),
+                id = c.id,
+            ),
+            None => format!(
+                "with gone as (delete from {table} t where t.{id} = any($1) and t.{state} = {dead}
+    returning t.{id} as id, to_jsonb(t) as item),
+kept as (insert into postrider.archive (work_table, item_id, item) select '{table}', id, item from gone)
+select id, null::text from gone",
+                id = c.id,
+                state = c.state,
+            ),
+        }
+    }
+}
+
+/// `a, b` → `t.a, t.b`
+fn qualify(columns: &str) -> String {
+    let names: Vec<String> = columns
+        .split(',')
+        .map(|name| format!("t.{}", name.trim()))
+        .collect();
+    names.join(", ")
+}
