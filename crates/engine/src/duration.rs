@@ -53,8 +53,8 @@ impl de::Visitor<'_> for DurationVisitor {
 mod tests {
     use std::time::Duration;
 
-    use serde::de::value::{Error, F64Deserializer, I64Deserializer, StrDeserializer};
     use serde::de::IntoDeserializer;
+    use serde::de::value::{Error, F64Deserializer, I64Deserializer, StrDeserializer};
 
     fn text(s: &str) -> Result<Duration, Error> {
         let deserializer: StrDeserializer<'_, Error> = s.into_deserializer();
@@ -75,7 +75,7 @@ mod tests {
         assert!(text("soon").is_err());
         assert!(text("-3").is_err());
         assert!(text("NaN").is_err());
-        let negative: I64Deserializer<Error> = (-3).into_deserializer();
+        let negative: I64Deserializer<Error> = (-3_i64).into_deserializer();
         assert!(super::deserialize(negative).is_err());
     }
 }

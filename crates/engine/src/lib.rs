@@ -27,5 +27,16 @@ pub use error::{Error, Result};
 /// The engine's own schema, `postrider`.
 #[must_use]
 pub const fn migrations() -> migrate::MigrationSet {
-    migration_set!("postrider", ["0001_outbox", "0002_enqueue", "0003_records"])
+    migration_set!(
+        "postrider",
+        [
+            "0001_outbox",
+            "0002_enqueue",
+            "0003_records",
+            "0100_ledger",
+            "0101_inbox",
+            "0102_leader",
+            "0103_breaker"
+        ]
+    )
 }

@@ -1,0 +1,22 @@
+//! How long a statement may wait for another transaction's lock.
+//!
+//! Set with `set_config('lock_timeout', …, true)` inside the statement that may wait: no round trip of its own, no
+//! session state, hence no trouble with a pooler.
+
+use std::time::Duration;
+
+/// The value for a time-out setting; at least a millisecond, for zero would mean "for ever".
+pub(crate) fn setting(patience: Duration) -> String {
+    let millis = patience
+        .as_millis()
+        .clamp(1, i32::MAX.unsigned_abs().into());
+    format!("{millis}ms")
+}
+
+/// Did the statement give up waiting?
+pub(crate) fn ran_out(error: &sqlx::Error) -> bool {
+    error
+        .as_database_error()
+        .and_then(sqlx::error::DatabaseError::code)
+        .is_some_and(|code| code == "55P03")
+}
