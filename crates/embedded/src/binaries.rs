@@ -62,7 +62,7 @@ pub async fn installations() -> Vec<Installation> {
     let mut seen = BTreeSet::new();
     for dir in candidates() {
         if let Some(installation) = probe(&dir).await
-            && seen.insert(dir.canonicalize().unwrap_or(dir))
+            && seen.insert(dir.join("postgres").canonicalize().unwrap_or(dir))
         {
             found.push(installation);
         }

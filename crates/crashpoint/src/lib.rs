@@ -1,0 +1,97 @@
+//! Named places where a test can make the program fail.
+//!
+//! ```
+//! # use postrider_crashpoint as crashpoint;
+//! async fn publish() -> Result<(), Box<dyn std::error::Error>> {
+//!     // … the broker has confirmed …
+//!     crashpoint::point!("outbox.after_publish")?;
+//!     // … mark as published …
+//!     Ok(())
+//! }
+//! ```
+//!
+//! The promise: without the feature `armed` a point is the constant `Ok(())` and this crate has no
+//! dependency, so a release pays nothing and cannot be made to fail by it. With the feature (the
+//! test kit turns it on) a point does nothing either until a test arms it, from code
+//! ([`at`](crate::at)) or, in a child process, through the environment variable `POSTRIDER_CRASH`.
+//!
+//! A build of the whole workspace at once unifies features and has armed points in the program,
+//! too; build the program alone (`cargo build -p postrider`) for a release. [`ARMED`] tells.
+
+use std::fmt;
+
+#[cfg(feature = "armed")]
+mod arm;
+#[cfg(feature = "armed")]
+mod plan;
+#[cfg(feature = "armed")]
+mod registry;
+
+#[cfg(feature = "armed")]
+pub use arm::{Arm, Armed, at};
+#[cfg(feature = "armed")]
+pub use registry::{hit, hit_blocking, seen, seen_anywhere};
+
+/// Whether points can be armed in this build.
+pub const ARMED: bool = cfg!(feature = "armed");
+
+/// The error that an armed point returns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Injected {
+    point: &'static str,
+}
+
+impl Injected {
+    /// The point that made it.
+    pub fn point(&self) -> &'static str {
+        self.point
+    }
+}
+
+impl fmt::Display for Injected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a test made the point {} fail", self.point)
+    }
+}
+
+impl std::error::Error for Injected {}
+
+/// A place in async code where a test can make the program fail: `point!("outbox.after_publish")?`.
+///
+/// The value is a `Result<(), Injected>`. Names are `concept.moment`, each used once.
+#[cfg(feature = "armed")]
+#[macro_export]
+macro_rules! point {
+    ($name:literal) => {
+        $crate::hit($name).await
+    };
+}
+
+/// A place in async code where a test can make the program fail: `point!("outbox.after_publish")?`.
+///
+/// The value is a `Result<(), Injected>`. Names are `concept.moment`, each used once.
+#[cfg(not(feature = "armed"))]
+#[macro_export]
+macro_rules! point {
+    ($name:literal) => {
+        ::core::result::Result::<(), $crate::Injected>::Ok(())
+    };
+}
+
+/// The same in blocking code; a stall or pause there holds the thread.
+#[cfg(feature = "armed")]
+#[macro_export]
+macro_rules! blocking_point {
+    ($name:literal) => {
+        $crate::hit_blocking($name)
+    };
+}
+
+/// The same in blocking code; a stall or pause there holds the thread.
+#[cfg(not(feature = "armed"))]
+#[macro_export]
+macro_rules! blocking_point {
+    ($name:literal) => {
+        ::core::result::Result::<(), $crate::Injected>::Ok(())
+    };
+}
