@@ -1,5 +1,7 @@
 //! The API reference page, rendered by us from the OpenAPI document: no script, nothing from other hosts.
 
+use std::collections::BTreeMap;
+
 use askama::Template;
 use axum::{
     Router,
@@ -82,17 +84,35 @@ fn operations(document: &Value) -> Vec<Operation> {
                     })
                     .collect(),
                 body: content(&operation["requestBody"]),
-                responses: entries(&operation["responses"])
-                    .map(|(status, response)| Field {
-                        name: status.clone(),
-                        kind: content(response),
-                        description: text(&response["description"]),
-                    })
-                    .collect(),
+                responses: responses(document, &operation["responses"]),
             });
         }
     }
     found
+}
+
+/// The answers that an operation describes itself, then in one line those that it shares with all others.
+fn responses(document: &Value, responses: &Value) -> Vec<Field> {
+    let field = |name: String, response: &Value| Field {
+        name,
+        kind: content(response),
+        description: text(&response["description"]),
+    };
+    let mut rows = Vec::new();
+    let mut shared: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (status, response) in entries(responses) {
+        match response["$ref"].as_str() {
+            Some(reference) => shared.entry(reference).or_default().push(status),
+            None => rows.push(field(status.clone(), response)),
+        }
+    }
+    rows.extend(shared.into_iter().map(|(reference, statuses)| {
+        let response = document
+            .pointer(reference.trim_start_matches('#'))
+            .unwrap_or(&Value::Null);
+        field(statuses.join(", "), response)
+    }));
+    rows
 }
 
 fn schemas(document: &Value) -> Vec<Schema> {

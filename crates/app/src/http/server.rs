@@ -68,3 +68,106 @@ pub async fn serve(
     }
     drained
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use axum::routing::get;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpStream,
+        sync::Notify,
+    };
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    /// A server with one route that answers when it is told to.
+    struct Slow {
+        entered: Arc<Notify>,
+        answer: Arc<Notify>,
+        stop: CancellationToken,
+        address: std::net::SocketAddr,
+        server: tokio::task::JoinHandle<bool>,
+    }
+
+    async fn slow(drain: Duration) -> Slow {
+        let (entered, answer) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let told = (entered.clone(), answer.clone());
+        let route = get(move || async move {
+            told.0.notify_one();
+            told.1.notified().await;
+            "done"
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let stop = CancellationToken::new();
+        let server = tokio::spawn(serve(
+            listener,
+            Router::new().route("/", route),
+            drain,
+            stop.clone(),
+        ));
+        Slow {
+            entered,
+            answer,
+            stop,
+            address,
+            server,
+        }
+    }
+
+    async fn request(address: std::net::SocketAddr) -> TcpStream {
+        let mut stream = TcpStream::connect(address).await.expect("connected");
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            .await
+            .expect("sent");
+        stream
+    }
+
+    #[tokio::test]
+    async fn a_request_in_flight_is_answered_after_the_stop() {
+        let slow = slow(LONG).await;
+        let mut stream = request(slow.address).await;
+        slow.entered.notified().await;
+        slow.stop.cancel();
+        // The port is closed before the answer is given, so nobody new comes in.
+        while TcpStream::connect(slow.address).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+        slow.answer.notify_one();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("answered");
+        assert!(
+            answer.starts_with("HTTP/1.1 200") && answer.ends_with("done"),
+            "{answer}"
+        );
+        assert!(slow.server.await.expect("ended"), "everything was drained");
+    }
+
+    #[tokio::test]
+    async fn a_request_that_never_ends_does_not_keep_the_server_from_stopping() {
+        let slow = slow(Duration::from_millis(20)).await;
+        let _stream = request(slow.address).await;
+        slow.entered.notified().await;
+        slow.stop.cancel();
+        assert!(
+            !slow.server.await.expect("ended"),
+            "one request was cut off"
+        );
+    }
+
+    #[tokio::test]
+    async fn an_idle_connection_does_not_hold_the_stop_back() {
+        let slow = slow(LONG).await;
+        slow.answer.notify_one();
+        let mut stream = request(slow.address).await;
+        let mut head = [0; 15];
+        stream.read_exact(&mut head).await.expect("answered");
+        slow.stop.cancel();
+        assert!(slow.server.await.expect("ended"));
+    }
+}
