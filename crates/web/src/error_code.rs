@@ -37,7 +37,7 @@ impl ErrorCode {
 
 /// Declares a crate's error codes as constants, and all of them together as `ALL`.
 ///
-/// ```ignore
+/// ```text
 /// postrider_web::error_codes! {
 ///     /// No job has this id.
 ///     JOB_NOT_FOUND = "job-not-found", NOT_FOUND, "No such job";

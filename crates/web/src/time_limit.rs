@@ -4,72 +4,42 @@
 //! A route that needs longer (or must be quicker) sets its own limit with [`time_limit`].
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
 use tower::{Layer, Service};
 
 use crate::error_code::codes;
 use crate::problem::Problem;
 
-/// When the request must be over; shared with the layers inside, which may move it.
+/// The request's limit, shared with the layers inside, which may change it.
 #[derive(Debug, Clone)]
-struct Deadline(Arc<Mutex<Clock>>);
+struct Current(watch::Sender<Duration>);
 
-#[derive(Debug, Clone, Copy)]
-struct Clock {
-    started: Instant,
-    limit: Duration,
-}
-
-impl Deadline {
-    fn new(limit: Duration) -> Self {
-        let started = Instant::now();
-        Self(Arc::new(Mutex::new(Clock { started, limit })))
-    }
-
-    fn get(&self) -> Clock {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn set(&self, limit: Duration) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).limit = limit;
-    }
-}
-
-impl Clock {
-    fn at(self) -> Instant {
-        // A limit beyond the clock's range means no limit; a day is as good.
-        let day = Duration::from_secs(86_400);
-        self.started
-            .checked_add(self.limit)
-            .unwrap_or(self.started + day)
-    }
-}
-
-/// The outer layer: ends the request at its deadline. Work that was under way is dropped, which
+/// The outer layer: ends the request at its limit. Work that was under way is dropped, which
 /// rolls back an open transaction.
 pub(crate) async fn enforce(
     State(limit): State<Duration>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let deadline = Deadline::new(limit);
-    request.extensions_mut().insert(deadline.clone());
+    let started = Instant::now();
+    let (sender, mut current) = watch::channel(limit);
+    request.extensions_mut().insert(Current(sender));
     let mut answer = pin!(next.run(request));
     loop {
-        let clock = deadline.get();
-        if let Ok(response) = timeout_at(clock.at(), &mut answer).await {
-            return response;
-        }
-        // The route may have moved its deadline meanwhile.
-        if deadline.get().at() <= clock.at() {
-            return expired(clock.limit).into_response();
+        let limit = *current.borrow_and_update();
+        let left = limit.saturating_sub(started.elapsed());
+        tokio::select! {
+            biased;
+            response = &mut answer => return response,
+            Ok(()) = current.changed() => {}
+            () = sleep(left) => return expired(limit).into_response(),
         }
     }
 }
@@ -123,8 +93,8 @@ impl<S: Service<Request>> Service<Request> for TimeLimited<S> {
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        if let Some(deadline) = request.extensions().get::<Deadline>() {
-            deadline.set(self.limit);
+        if let Some(current) = request.extensions().get::<Current>() {
+            current.0.send_replace(self.limit);
         }
         self.inner.call(request)
     }

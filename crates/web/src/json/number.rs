@@ -1,8 +1,9 @@
 //! Whether a number survives being read.
 
-/// Whether the JSON number `text` keeps its exact decimal value as a 64-bit integer or as a double
-/// that is written back with the same digits. `0.1` does; `0.10000000000000000001` and
-/// `18446744073709551616001` do not, nor do numbers that overflow or vanish.
+/// Whether the JSON number `text` keeps its value as a 64-bit integer or as a double. `0.1` does;
+/// `0.10000000000000000001` and `18446744073709551617` do not, nor do numbers that overflow or
+/// vanish. A double is known by two texts, its shortest one and the one with 17 digits: some
+/// programs write the one, some the other, and neither loses anything.
 pub(super) fn is_exact(text: &str) -> bool {
     if text.parse::<i64>().is_ok() || text.parse::<u64>().is_ok() {
         return true;
@@ -10,8 +11,11 @@ pub(super) fn is_exact(text: &str) -> bool {
     let Ok(double) = text.parse::<f64>() else {
         return false;
     };
-    // `{:e}` writes the shortest digits that read back as the same double.
-    double.is_finite() && Decimal::of(text) == Decimal::of(&format!("{double:e}"))
+    if !double.is_finite() {
+        return false;
+    }
+    let meant = Decimal::of(text);
+    meant == Decimal::of(&format!("{double:e}")) || meant == Decimal::of(&format!("{double:.16e}"))
 }
 
 /// A decimal number as its significant digits and the power of ten of the last of them.
@@ -68,6 +72,7 @@ mod tests {
             "0e999999999999999999999",
             "0.0000",
             "123456.789",
+            "0.10000000000000001",
             "1e22",
             "1e23",
             "2.2250738585072014e-308",

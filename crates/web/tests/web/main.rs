@@ -1,0 +1,17 @@
+//! The shell and its parts, driven request by request without a socket.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod auth;
+mod database;
+mod error_pages;
+mod json;
+mod json_properties;
+mod limits;
+mod loopback;
+mod observe;
+mod openapi;
+mod paging;
+mod params;
+mod problem;
+mod shell;
+mod support;
