@@ -20,7 +20,9 @@ pub mod ledger;
 pub mod limits;
 mod lock_wait;
 pub mod migrate;
+pub mod outbox;
 pub mod retry;
+pub mod wake;
 
 pub use error::{Error, Result};
 

@@ -13,6 +13,8 @@ use crate::journal::{self, Entry};
 
 const CONFLICT_RETRIES: u32 = 5;
 
+const STRANDED_AT_ONCE: i32 = 1_000;
+
 /// What became of an attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
@@ -208,6 +210,19 @@ impl Queue {
             .bind(keys)
             .fetch_one(connection)
             .await?)
+    }
+
+    /// Makes the next item due for keys whose head is gone without a successor: a backstop, safe to run at any time.
+    pub async fn promote_stranded(&self, connection: &mut PgConnection) -> Result<usize> {
+        let Some(stranded) = &self.sql.stranded else {
+            return Ok(0);
+        };
+        let keys: Vec<String> = sqlx::query_scalar(AssertSqlSafe(stranded.clone()))
+            .bind(STRANDED_AT_ONCE)
+            .fetch_one(&mut *connection)
+            .await?;
+        self.promote(connection, &keys).await?;
+        Ok(keys.len())
     }
 
     async fn finish(

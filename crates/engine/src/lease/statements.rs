@@ -22,6 +22,7 @@ pub(super) struct Statements {
     pub done: Text,
     pub release: Text,
     pub promote: Option<Text>,
+    pub stranded: Option<Text>,
     pub redrive: Text,
     pub cancel: Text,
     pub park: Text,
@@ -44,6 +45,9 @@ impl Statements {
             promote: table
                 .ordering
                 .map(|ordering| format!("select {}($1)", ordering.promote).into()),
+            stranded: table
+                .ordering
+                .map(|ordering| format!("select {}($1)", ordering.stranded).into()),
             redrive: make.redrive().into(),
             cancel: make.cancel().into(),
             park: make.park().into(),
@@ -63,6 +67,7 @@ impl Statements {
             ("done", Some(&self.done)),
             ("release", Some(&self.release)),
             ("promote", self.promote.as_ref()),
+            ("stranded", self.stranded.as_ref()),
             ("redrive", Some(&self.redrive)),
             ("cancel", Some(&self.cancel)),
             ("park", Some(&self.park)),

@@ -138,6 +138,8 @@ pub struct OrderingKeys {
     pub column: &'static str,
     /// An SQL function that takes the keys whose head was settled and returns those that must be tried again.
     pub promote: &'static str,
+    /// An SQL function that takes a number and returns up to so many keys that have items but no head.
+    pub stranded: &'static str,
 }
 
 impl WorkTable {
@@ -171,6 +173,7 @@ impl WorkTable {
             self.kind,
             self.ordering.map(|ordering| ordering.column),
             self.ordering.map(|ordering| ordering.promote),
+            self.ordering.map(|ordering| ordering.stranded),
         ];
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '.';
         for name in names.into_iter().chain(optional.into_iter().flatten()) {

@@ -1,0 +1,159 @@
+//! Many messages in one transaction.
+
+use std::fmt::Write as _;
+
+use sqlx::PgConnection;
+
+use super::{Message, enqueue};
+use crate::Result;
+
+/// From so many messages on, COPY is faster than arrays.
+pub const COPY_FROM: usize = 10_000;
+
+/// Messages per statement: beyond about a thousand nothing is gained.
+const CHUNK: usize = 1_000;
+
+/// Bytes per COPY message.
+const COPY_BUFFER: usize = 256 * 1024;
+
+const INSERT: &str = "
+insert into postrider.outbox (due, topic, payload, headers, trace)
+select now() + make_interval(secs => u.delay), u.topic, u.payload::json, u.headers::jsonb, u.trace
+from unnest($1::float8[], $2::text[], $3::text[], $4::text[], $5::text[]) u(delay, topic, payload, headers, trace)
+returning id";
+
+const COPY: &str = "copy postrider.outbox (due, topic, payload, headers, trace) from stdin";
+
+/// What became of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Enqueued {
+    /// So many messages are new.
+    pub new: usize,
+    /// So many had a dedupe key that is still unfinished.
+    pub duplicates: usize,
+}
+
+/// Enqueues many messages in the caller's transaction, in the order given.
+///
+/// Messages with keys are enqueued one by one, keys in sorted order, so that two batches can't block each other.
+pub async fn enqueue_many(
+    transaction: &mut PgConnection,
+    messages: &[Message],
+) -> Result<Enqueued> {
+    let (mut keyed, plain): (Vec<&Message>, Vec<&Message>) =
+        messages.iter().partition(|message| message.is_keyed());
+    let mut enqueued = Enqueued::default();
+    if plain.len() >= COPY_FROM {
+        copy(transaction, &plain).await?;
+        enqueued.new = plain.len();
+    } else {
+        for chunk in plain.chunks(CHUNK) {
+            enqueued.new += insert(transaction, chunk).await?.len();
+        }
+    }
+    // Stable: messages of one ordering key keep their order.
+    keyed.sort_by(|a, b| (&a.ordering_key, &a.dedupe_key).cmp(&(&b.ordering_key, &b.dedupe_key)));
+    for message in keyed {
+        if enqueue(transaction, message).await?.duplicate {
+            enqueued.duplicates += 1;
+        } else {
+            enqueued.new += 1;
+        }
+    }
+    Ok(enqueued)
+}
+
+/// Messages without keys, in one statement; their ids in the same order.
+pub(super) async fn insert(
+    connection: &mut PgConnection,
+    messages: &[&Message],
+) -> Result<Vec<i64>, sqlx::Error> {
+    let headers: Vec<Option<String>> = messages
+        .iter()
+        .map(|message| message.headers.as_ref().map(ToString::to_string))
+        .collect();
+    let mut ids: Vec<i64> = sqlx::query_scalar(INSERT)
+        .bind(
+            messages
+                .iter()
+                .map(|m| m.delay.as_secs_f64())
+                .collect::<Vec<_>>(),
+        )
+        .bind(
+            messages
+                .iter()
+                .map(|m| m.topic.as_str())
+                .collect::<Vec<_>>(),
+        )
+        .bind(messages.iter().map(|m| m.payload.get()).collect::<Vec<_>>())
+        .bind(headers)
+        .bind(
+            messages
+                .iter()
+                .map(|m| m.trace.as_deref())
+                .collect::<Vec<_>>(),
+        )
+        .fetch_all(connection)
+        .await?;
+    // Ids are drawn in the order of the arrays.
+    ids.sort_unstable();
+    Ok(ids)
+}
+
+async fn copy(connection: &mut PgConnection, messages: &[&Message]) -> Result<()> {
+    // COPY takes values, not expressions: the due times need the database's clock first.
+    let now: time::OffsetDateTime = sqlx::query_scalar("select now()")
+        .fetch_one(&mut *connection)
+        .await?;
+    let mut copy = connection.copy_in_raw(COPY).await?;
+    let mut buffer = String::with_capacity(COPY_BUFFER + 4096);
+    for message in messages {
+        line(&mut buffer, now, message);
+        if buffer.len() >= COPY_BUFFER {
+            copy.send(buffer.as_bytes()).await?;
+            buffer.clear();
+        }
+    }
+    copy.send(buffer.as_bytes()).await?;
+    copy.finish().await?;
+    Ok(())
+}
+
+fn line(buffer: &mut String, now: time::OffsetDateTime, message: &Message) {
+    let due =
+        now.saturating_add(time::Duration::try_from(message.delay).unwrap_or(time::Duration::MAX));
+    let (date, clock) = (due.date(), due.time());
+    let (hour, minute, second, micro) = clock.as_hms_micro();
+    // Writing to a string can't fail.
+    let _ = write!(
+        buffer,
+        "{:04}-{:02}-{:02} {hour:02}:{minute:02}:{second:02}.{micro:06}+00\t",
+        date.year(),
+        u8::from(date.month()),
+        date.day(),
+    );
+    escape(buffer, &message.topic);
+    buffer.push('\t');
+    escape(buffer, message.payload.get());
+    buffer.push('\t');
+    match &message.headers {
+        Some(headers) => escape(buffer, &headers.to_string()),
+        None => buffer.push_str("\\N"),
+    }
+    buffer.push('\t');
+    buffer.push_str(message.trace.as_deref().unwrap_or("\\N"));
+    buffer.push('\n');
+}
+
+/// COPY's text format gives meaning to the backslash and to white space that separates.
+fn escape(buffer: &mut String, text: &str) {
+    for c in text.chars() {
+        match c {
+            '\\' => buffer.push_str("\\\\"),
+            '\n' => buffer.push_str("\\n"),
+            '\r' => buffer.push_str("\\r"),
+            '\t' => buffer.push_str("\\t"),
+            c => buffer.push(c),
+        }
+    }
+}

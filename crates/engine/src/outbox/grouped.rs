@@ -1,0 +1,231 @@
+//! Grouped commits: single enqueues of many callers share a transaction, and each caller still waits for its durable commit.
+//!
+//! Two writers, each with a connection of its own at a time: while one commits, the other collects. Messages with keys
+//! have two writers of their own, because a key may be locked by somebody's open transaction, and such a message must
+//! not hold up others; a key always goes to the same writer, so that two writers never hold the same keys in opposite
+//! order. A batch that the database refuses is repeated message by message: a bad one fails alone.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use sqlx::PgPool;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::task::TaskTracker;
+
+use super::{Message, OUTBOX, Receipt, bulk, enqueue};
+use crate::error::database_is_transient;
+use crate::wake::Waker;
+use crate::{Error, Result};
+
+/// How enqueues are grouped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EnqueuerOptions {
+    /// How many writers; as many again for messages with keys.
+    pub writers: usize,
+    /// At most so many messages share a commit.
+    pub batch: usize,
+    /// So many callers may wait per writer before further ones wait outside.
+    pub backlog: usize,
+}
+
+impl Default for EnqueuerOptions {
+    fn default() -> Self {
+        Self {
+            writers: 2,
+            batch: 1_000,
+            backlog: 10_000,
+        }
+    }
+}
+
+/// A key that somebody's open transaction holds is an error for its own message, after this long.
+const BOUND_LOCK_WAIT: &str = "set local lock_timeout = '2s'";
+
+struct Request {
+    message: Message,
+    reply: oneshot::Sender<Result<Receipt>>,
+}
+
+/// Accepts single messages outside any transaction, many at a time. Cheap to share behind an `Arc`.
+#[derive(Debug)]
+pub struct Enqueuer {
+    writers: Vec<mpsc::Sender<Request>>,
+    tasks: TaskTracker,
+    hasher: RandomState,
+    next: AtomicUsize,
+}
+
+impl Enqueuer {
+    /// Starts the writers. Call it inside a tokio runtime.
+    #[must_use]
+    pub fn start(pool: &PgPool, waker: Option<&Waker>, options: EnqueuerOptions) -> Self {
+        let tasks = TaskTracker::new();
+        let writers = (0..2 * options.writers.max(1))
+            .map(|_| {
+                let (sender, receiver) = mpsc::channel(options.backlog.max(1));
+                tasks.spawn(write(
+                    pool.clone(),
+                    waker.cloned(),
+                    receiver,
+                    options.batch.max(1),
+                ));
+                sender
+            })
+            .collect();
+        tasks.close();
+        Self {
+            writers,
+            tasks,
+            hasher: RandomState::new(),
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    /// Enqueues a message; returns when it is durably committed.
+    ///
+    /// On a transient error (see [`Error::is_transient`]) the outcome can be unknown, as with any commit: repeat with
+    /// a dedupe key to be sure that it is enqueued once.
+    pub async fn enqueue(&self, message: Message) -> Result<Receipt> {
+        let (reply, answer) = oneshot::channel();
+        let writer = &self.writers[self.route(&message)];
+        let stopped = || Error::Stopped("the enqueuer");
+        writer
+            .send(Request { message, reply })
+            .await
+            .map_err(|_| stopped())?;
+        answer.await.map_err(|_| stopped())?
+    }
+
+    /// Takes no more, and returns when everything taken is answered.
+    pub async fn stop(self) {
+        drop(self.writers);
+        self.tasks.wait().await;
+    }
+
+    fn route(&self, message: &Message) -> usize {
+        let key = message
+            .ordering_key
+            .as_ref()
+            .or(message.dedupe_key.as_ref());
+        let lanes = self.writers.len() / 2;
+        match key {
+            // Truncation is fine: any stable spread will do.
+            Some(key) => lanes + self.hasher.hash_one(key) as usize % lanes,
+            None => self.next.fetch_add(1, Ordering::Relaxed) % lanes,
+        }
+    }
+}
+
+async fn write(
+    pool: PgPool,
+    waker: Option<Waker>,
+    mut requests: mpsc::Receiver<Request>,
+    most: usize,
+) {
+    let mut batch: Vec<Request> = Vec::with_capacity(most);
+    while requests.recv_many(&mut batch, most).await > 0 {
+        metrics::histogram!("postrider_enqueue_group_size").record(batch.len() as f64);
+        let messages: Vec<&Message> = batch.iter().map(|request| &request.message).collect();
+        let answers = match group(&pool, &messages).await {
+            Ok(receipts) => receipts.into_iter().map(Ok).collect(),
+            Err(error) if batch.len() == 1 => vec![Err(error)],
+            Err(Error::Database(error))
+                if database_is_transient(&error) && !is_lock_timeout(&error) =>
+            {
+                unanswered(&batch, error)
+            }
+            Err(_) => one_by_one(&pool, &messages).await,
+        };
+        if let Some(waker) = &waker {
+            waker.wake(&OUTBOX);
+        }
+        for (request, answer) in batch.drain(..).zip(answers) {
+            // A caller that went away needs no answer.
+            let _ = request.reply.send(answer);
+        }
+    }
+}
+
+fn is_lock_timeout(error: &sqlx::Error) -> bool {
+    error
+        .as_database_error()
+        .and_then(sqlx::error::DatabaseError::code)
+        .is_some_and(|code| code == "55P03")
+}
+
+/// All in one transaction; receipts in the order of the messages.
+async fn group(pool: &PgPool, messages: &[&Message]) -> Result<Vec<Receipt>> {
+    let plain: Vec<&Message> = messages
+        .iter()
+        .copied()
+        .filter(|message| !message.is_keyed())
+        .collect();
+    let new = |id| Receipt {
+        id,
+        duplicate: false,
+    };
+    if plain.len() == messages.len() {
+        // One statement is a transaction of its own: two round trips fewer.
+        let mut connection = pool.acquire().await?;
+        return Ok(bulk::insert(&mut connection, &plain)
+            .await?
+            .into_iter()
+            .map(new)
+            .collect());
+    }
+    let mut tx = pool.begin().await?;
+    sqlx::query(BOUND_LOCK_WAIT).execute(&mut *tx).await?;
+    let mut receipts: Vec<Option<Receipt>> = vec![None; messages.len()];
+    let mut keyed: Vec<usize> = (0..messages.len())
+        .filter(|&at| messages[at].is_keyed())
+        .collect();
+    keyed.sort_by_key(|&at| (&messages[at].ordering_key, &messages[at].dedupe_key));
+    for at in keyed {
+        receipts[at] = Some(enqueue(&mut tx, messages[at]).await?);
+    }
+    let mut ids = if plain.is_empty() {
+        Vec::new()
+    } else {
+        bulk::insert(&mut tx, &plain).await?
+    }
+    .into_iter();
+    tx.commit().await?;
+    let receipts: Option<Vec<Receipt>> = receipts
+        .into_iter()
+        .map(|receipt| receipt.or_else(|| ids.next().map(new)))
+        .collect();
+    receipts.ok_or_else(|| Error::Unreadable {
+        what: "postrider.outbox",
+        problem: "an insert returned fewer ids than it was given messages".to_owned(),
+    })
+}
+
+async fn one_by_one(pool: &PgPool, messages: &[&Message]) -> Vec<Result<Receipt>> {
+    let mut answers = Vec::with_capacity(messages.len());
+    for message in messages {
+        let answer = match group(pool, std::slice::from_ref(message)).await {
+            Ok(receipts) => receipts
+                .into_iter()
+                .next()
+                .ok_or(Error::Stopped("the enqueuer")),
+            Err(error) => Err(error),
+        };
+        answers.push(answer);
+    }
+    answers
+}
+
+/// The connection broke: nobody knows, and everybody is told so.
+fn unanswered(batch: &[Request], error: sqlx::Error) -> Vec<Result<Receipt>> {
+    let text = error.to_string();
+    let mut first = Some(error);
+    batch
+        .iter()
+        .map(|_| {
+            let error = first
+                .take()
+                .unwrap_or_else(|| sqlx::Error::Io(std::io::Error::other(text.clone())));
+            Err(Error::Database(error))
+        })
+        .collect()
+}
