@@ -1,9 +1,15 @@
 //! Whether a number survives being read.
 
+/// No double needs more digits than this to be written out in full.
+const MOST_DIGITS: usize = 767;
+
 /// Whether the JSON number `text` keeps its value as a 64-bit integer or as a double. `0.1` does;
 /// `0.10000000000000000001` and `18446744073709551617` do not, nor do numbers that overflow or
-/// vanish. A double is known by two texts, its shortest one and the one with 17 digits: some
-/// programs write the one, some the other, and neither loses anything.
+/// vanish.
+///
+/// A double has many faithful texts: programs write its shortest one, or one with 17 digits, or all
+/// digits. What they have in common is that the double, rounded to as many digits, is that text.
+/// Where two shortest texts are equally near, writers differ; both forms that Rust knows count.
 pub(super) fn is_exact(text: &str) -> bool {
     if text.parse::<i64>().is_ok() || text.parse::<u64>().is_ok() {
         return true;
@@ -11,11 +17,14 @@ pub(super) fn is_exact(text: &str) -> bool {
     let Ok(double) = text.parse::<f64>() else {
         return false;
     };
-    if !double.is_finite() {
+    let meant = Decimal::of(text);
+    let digits = meant.digits.len();
+    if !double.is_finite() || digits > MOST_DIGITS {
         return false;
     }
-    let meant = Decimal::of(text);
-    meant == Decimal::of(&format!("{double:e}")) || meant == Decimal::of(&format!("{double:.16e}"))
+    let precision = digits.saturating_sub(1);
+    meant == Decimal::of(&format!("{double:.precision$e}"))
+        || meant == Decimal::of(&format!("{double:e}"))
 }
 
 /// A decimal number as its significant digits and the power of ten of the last of them.
@@ -73,6 +82,11 @@ mod tests {
             "0.0000",
             "123456.789",
             "0.10000000000000001",
+            "0.1000000000000000055511151231257827",
+            "867871361996718.2",
+            "867871361996718.3",
+            "867871361996718.25",
+            "18446744073709551616",
             "1e22",
             "1e23",
             "2.2250738585072014e-308",
@@ -81,6 +95,8 @@ mod tests {
         }
         for inexact in [
             "18446744073709551617",
+            "867871361996718.21",
+            "0.1000000000000000055511151231257826",
             "9007199254740993.0",
             "0.10000000000000000001",
             "1e400",
