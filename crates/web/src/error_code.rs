@@ -111,10 +111,16 @@ pub mod codes {
         LONE_SURROGATE = "lone-surrogate", UNPROCESSABLE_ENTITY, "A string holds half of a surrogate pair";
         /// A number would change its value when stored.
         INEXACT_NUMBER = "inexact-number", UNPROCESSABLE_ENTITY, "A number cannot be kept exactly";
+        /// A value of the request is refused by what it means, not by its form.
+        INVALID_VALUE = "invalid-value", UNPROCESSABLE_ENTITY, "A value cannot be taken";
         /// Something broke that the client cannot mend.
         INTERNAL_ERROR = "internal-error", INTERNAL_SERVER_ERROR, "The server made a mistake";
         /// The request was not finished in the time allowed.
         REQUEST_TIMEOUT = "request-timeout", SERVICE_UNAVAILABLE, "The request took too long";
+        /// Another request with the same idempotency key is not finished yet.
+        REQUEST_IN_PROGRESS = "request-in-progress", SERVICE_UNAVAILABLE, "The same request is in progress";
+        /// The server is stopping.
+        SHUTTING_DOWN = "shutting-down", SERVICE_UNAVAILABLE, "The server is stopping";
         /// The database is there and has no room for this request at the moment.
         DATABASE_BUSY = "database-busy", SERVICE_UNAVAILABLE, "The database is busy";
         /// The database cannot be reached.

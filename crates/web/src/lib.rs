@@ -19,6 +19,7 @@ pub mod auth;
 pub mod body;
 mod compression;
 mod database;
+mod engine;
 pub mod error_code;
 mod fallback;
 pub mod json;

@@ -3,6 +3,7 @@
 
 mod auth;
 mod database;
+mod engine;
 mod error_pages;
 mod json;
 mod json_properties;
