@@ -93,6 +93,8 @@ pub mod codes {
         NOT_FOUND = "not-found", NOT_FOUND, "Nothing is here";
         /// The path exists and does not take this method.
         METHOD_NOT_ALLOWED = "method-not-allowed", METHOD_NOT_ALLOWED, "The method is not allowed here";
+        /// The idempotency key was used before, for something else.
+        IDEMPOTENCY_MISMATCH = "idempotency-mismatch", CONFLICT, "The key was used for another request";
         /// The body is larger than the route takes.
         BODY_TOO_LARGE = "body-too-large", PAYLOAD_TOO_LARGE, "The body is too large";
         /// The body is not of the type that the route takes.
