@@ -38,8 +38,12 @@ impl Queue {
         window: u32,
         kinds: Option<&[String]>,
     ) -> Result<Suspects> {
+        let text = match kinds {
+            Some([_]) => &self.sql.find_suspects_of_one,
+            _ => &self.sql.find_suspects,
+        };
         let (ids, seen, due, id): (Vec<i64>, i64, Option<OffsetDateTime>, Option<i64>) =
-            sqlx::query_as(AssertSqlSafe(self.sql.find_suspects.clone()))
+            sqlx::query_as(AssertSqlSafe(text.clone()))
                 .bind(after.due)
                 .bind(after.id)
                 .bind(i64::from(window))

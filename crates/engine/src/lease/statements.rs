@@ -14,9 +14,11 @@ pub(super) type Text = Arc<str>;
 #[derive(Debug)]
 pub(super) struct Statements {
     pub claim_any: Text,
+    pub claim_one: Text,
     pub claim_only: Text,
     pub claim_except: Text,
     pub find_suspects: Text,
+    pub find_suspects_of_one: Text,
     pub claim_suspect: Text,
     pub renew: Text,
     pub done: Text,
@@ -35,9 +37,11 @@ impl Statements {
         let make = Maker { table };
         Self {
             claim_any: make.claim("").into(),
+            claim_one: make.claim(&make.one_kind()).into(),
             claim_only: make.claim(&make.kind_filter("= any")).into(),
             claim_except: make.claim(&make.kind_filter("<> all")).into(),
-            find_suspects: make.find_suspects().into(),
+            find_suspects: make.find_suspects("").into(),
+            find_suspects_of_one: make.find_suspects(&make.one_suspect_kind()).into(),
             claim_suspect: make.claim_suspect().into(),
             renew: make.renew().into(),
             done: make.done().into(),
@@ -59,9 +63,11 @@ impl Statements {
     pub fn all(&self) -> Vec<(&'static str, String)> {
         let named = [
             ("claim_any", Some(&self.claim_any)),
+            ("claim_one", Some(&self.claim_one)),
             ("claim_only", Some(&self.claim_only)),
             ("claim_except", Some(&self.claim_except)),
             ("find_suspects", Some(&self.find_suspects)),
+            ("find_suspects_of_one", Some(&self.find_suspects_of_one)),
             ("claim_suspect", Some(&self.claim_suspect)),
             ("renew", Some(&self.renew)),
             ("done", Some(&self.done)),
@@ -99,6 +105,21 @@ impl Maker<'_> {
             // A table of one kind: the parameter is there all the same, so that the callers need not differ.
             None => "and $7::text[] is not null".to_owned(),
         }
+    }
+
+    /// Equality with a single kind, which an index that begins with the kind can serve in order: a table whose kinds
+    /// must not stand in each other's way (a group that is far behind) has such a claim index.
+    fn one_kind(&self) -> String {
+        match self.table.kind {
+            Some(kind) => format!("and c.{kind} = ($7::text[])[1]"),
+            None => "and $7::text[] is not null".to_owned(),
+        }
+    }
+
+    fn one_suspect_kind(&self) -> String {
+        self.table.kind.map_or_else(String::new, |kind| {
+            format!("and s.{kind} = ($4::text[])[1]")
+        })
     }
 
     /// In the order that [`super::Item::from_row`] reads.
@@ -184,7 +205,7 @@ returning {returning}",
     }
 
     /// Reads a window of the claim index after a position (`$1, $2`; `$3` rows): who is suspect, where the window ends.
-    fn find_suspects(&self) -> String {
+    fn find_suspects(&self, filter: &str) -> String {
         let c = &self.table.columns;
         let kind = self.table.kind.map_or("true".to_owned(), |kind| {
             format!("($4::text[] is null or s.{kind} = any($4))")
@@ -199,7 +220,7 @@ returning {returning}",
        (array_agg(w.due))[count(*)], (array_agg(w.id))[count(*)]
 from (select s.{id} as id, s.{due} as due, {suspect} and {kind} as suspect
       from {table} s
-      where s.{finished} is null and s.{due} <= now()
+      where s.{finished} is null and s.{due} <= now() {filter}
         and (s.{due}, s.{id}) > (coalesce($1, '-infinity'::timestamptz), $2)
       order by s.{due}, s.{id} limit $3) w {unused}",
             id = c.id,
