@@ -1,0 +1,122 @@
+//! apalis with its PostgreSQL storage.
+
+use std::time::Duration;
+
+use apalis::prelude::*;
+use apalis_postgres::{Config, PostgresStorage};
+use futures::stream;
+use postrider_bench_kit::{Action, Error, Item, Order, Work, batches, produce, singles};
+use sqlx::PgPool;
+use sqlx::postgres::PgPoolOptions;
+use tokio::sync::watch;
+
+const QUEUE: &str = "bench";
+const BULK: usize = 1000;
+/// Best: tasks per fetch.
+const FETCH: usize = 500;
+
+#[tokio::main]
+async fn main() -> Result<(), Error> {
+    let order = Order::from_env()?;
+    let connections = match order.action {
+        Action::Work => 20,
+        _ => order.connections(),
+    };
+    let pool = PgPoolOptions::new()
+        .max_connections(connections)
+        .connect(&order.url)
+        .await
+        .map_err(Error::queue)?;
+    let storage: PostgresStorage<Item> =
+        PostgresStorage::new(&pool).with_config(Config::default().queue(QUEUE));
+    match order.action {
+        Action::Setup => PostgresStorage::setup(&pool).await.map_err(Error::queue),
+        Action::Singles | Action::Grouped => {
+            singles(&order, "push", move |item| {
+                let mut storage = storage.clone();
+                async move { storage.push(item).await.map_err(Error::queue) }
+            })
+            .await
+        }
+        Action::Bulk => {
+            let delay = order.delay;
+            batches(&order, BULK, "push_all of 1,000", async |items| {
+                let mut storage = storage.clone();
+                let tasks = items.into_iter().map(|item| {
+                    let task = TaskBuilder::new(item);
+                    if delay.is_zero() { task } else { task.run_after(delay) }.build()
+                });
+                storage.push_all(stream::iter(tasks)).await.map_err(Error::queue)
+            })
+            .await
+        }
+        Action::Produce => {
+            produce(&order, "push", async |item| {
+                storage.clone().push(item).await.map_err(Error::queue)
+            })
+            .await
+        }
+        Action::Work => work(&order, &pool).await,
+    }
+}
+
+async fn handle(item: Item, work: Data<Work>) -> Result<(), BoxDynError> {
+    work.started(item.n);
+    Ok(())
+}
+
+async fn work(order: &Order, pool: &PgPool) -> Result<(), Error> {
+    let work = Work::new(order);
+    let words = if order.best() {
+        "batch_size 500, no locking of single tasks, results not persisted, LISTEN, tasks spawned"
+    } else {
+        "Config::default(), LISTEN, one task at a time"
+    };
+    let (name, best) = (order.name.clone(), order.best());
+    work.run(
+        words,
+        async || {
+            let (stop, mut stopped) = watch::channel(false);
+            let signal = async move {
+                let _ = stopped.changed().await;
+                Ok::<(), std::io::Error>(())
+            };
+            let config = Config::default().queue(QUEUE);
+            let (pool, work) = (pool.clone(), work.clone());
+            let running = tokio::spawn(async move {
+                let ended = if best {
+                    let config = config
+                        .batch_size(FETCH)
+                        .lock_tasks(false)
+                        .persist_results(false)
+                        .heartbeat_interval(Duration::from_secs(30));
+                    let storage: PostgresStorage<Item> =
+                        PostgresStorage::new(&pool).with_config(config);
+                    WorkerBuilder::new(name)
+                        .backend(storage.with_pubsub())
+                        .data(work)
+                        .parallelize(tokio::spawn)
+                        .build(handle)
+                        .run_until(signal)
+                        .await
+                } else {
+                    let storage: PostgresStorage<Item> =
+                        PostgresStorage::new(&pool).with_config(config);
+                    WorkerBuilder::new(name)
+                        .backend(storage.with_pubsub())
+                        .data(work)
+                        .build(handle)
+                        .run_until(signal)
+                        .await
+                };
+                ended.map_err(Error::queue)
+            });
+            Ok((stop, running))
+        },
+        async |(stop, running)| {
+            let _ = stop.send(true);
+            running.await.map_err(Error::queue)?
+        },
+    )
+    .await
+}

@@ -1,0 +1,68 @@
+// graphile-worker, through its library: addJob, addJobs and run.
+
+import { Logger, makeWorkerUtils, run as runWorker } from 'graphile-worker'
+import pg from 'pg'
+import { batches, order, produce, run, singles, work } from '../kit.mjs'
+
+const logger = new Logger(() => (level, message) => {
+  if (level === 'error') console.error(message)
+})
+const BULK = 1000
+
+const utilities = (connections) => {
+  const pgPool = new pg.Pool({ connectionString: order.url, max: connections })
+  return makeWorkerUtils({ pgPool, logger })
+}
+
+// What its performance page recommends: a local queue, completions batched, many jobs at once.
+const best = {
+  concurrentJobs: 1000,
+  localQueue: { size: 1001 },
+  completeJobBatchDelay: 0,
+  failJobBatchDelay: 0,
+  maxPoolSize: 10
+}
+
+await run({
+  setup: async () => {
+    const utils = await utilities(2)
+    await utils.migrate()
+    await utils.release()
+  },
+  singles: async () => {
+    const utils = await utilities(order.clients)
+    await singles('addJob', (item) => utils.addJob('bench', item))
+  },
+  bulk: async () => {
+    const utils = await utilities(1)
+    const runAt = order.delaySeconds ? new Date(Date.now() + order.delaySeconds * 1000) : undefined
+    await batches('addJobs of 1,000', BULK, (items) =>
+      utils.addJobs(items.map((payload) => ({ identifier: 'bench', payload, runAt })))
+    )
+  },
+  produce: async () => {
+    const utils = await utilities(1)
+    await produce('addJob', (item) => utils.addJob('bench', item))
+  },
+  work: async () => {
+    // A local queue makes a job wait for its fellows; for pick-up time its own advice is to leave it off.
+    const drain = order.best && !order.timeline
+    const preset = drain ? { worker: { ...best, connectionString: order.url } } : undefined
+    const words = drain
+      ? 'concurrentJobs 1,000, localQueue 1,001, completeJobBatchDelay 0, 10 connections'
+      : order.best
+        ? 'concurrency 10, pollInterval default (LISTEN)'
+        : 'run() with its defaults (concurrency 1)'
+    await work(words, async (started) => {
+      const runner = await runWorker({
+        connectionString: order.url,
+        preset,
+        ...(order.best && !drain ? { concurrency: 10 } : {}),
+        logger,
+        noHandleSignals: true,
+        taskList: { bench: (payload) => { started(payload.n) } }
+      })
+      return () => runner.stop()
+    })
+  }
+})

@@ -1,0 +1,78 @@
+//! What PostgreSQL itself can do here: pgbench's single-row commits, and COPY.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use sqlx::Connection;
+use tokio::process::Command;
+
+use crate::CACHE;
+use crate::cluster::Cluster;
+
+/// The database of the limit.
+const DATABASE: &str = "bench_limit";
+/// As narrow as a queue's row can be: an id and a tiny payload.
+const TABLE: &str = "create table item (id bigint generated always as identity primary key, payload jsonb not null)";
+const SCRIPT: &str = "insert into item (payload) values ('{\"n\":1234}');\n";
+/// Rows of one COPY.
+const COPIED: usize = 10_000;
+
+/// Commits of one row a second with so many clients.
+pub async fn singles(cluster: &Cluster, clients: usize, items: u64) -> Result<f64> {
+    prepare(cluster).await?;
+    let script = format!("{CACHE}/insert.sql");
+    std::fs::write(&script, SCRIPT)?;
+    let (socket, role) = cluster.address()?;
+    let each = (items / clients as u64).max(1);
+    let output = Command::new("pgbench")
+        .args(["--no-vacuum", "--protocol=prepared", "--jobs=2"])
+        .args(["-h", &socket, "-U", role])
+        .arg(format!("--client={clients}"))
+        .arg(format!("--transactions={each}"))
+        .args(["-f", &script, DATABASE])
+        .output()
+        .await
+        .context("pgbench is not installed")?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        bail!(
+            "pgbench failed: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    let line = said
+        .lines()
+        .find(|line| line.starts_with("tps = "))
+        .context("pgbench names its rate")?;
+    line.split_whitespace()
+        .nth(2)
+        .and_then(|rate| rate.parse().ok())
+        .context("pgbench's rate is a number")
+}
+
+/// Rows a second by COPY of 10,000.
+pub async fn copy(cluster: &Cluster, items: u64) -> Result<f64> {
+    prepare(cluster).await?;
+    let rows: String = (0..COPIED).map(|n| format!("{{\"n\":{n}}}\n")).collect();
+    let times = (items as usize / COPIED).max(1);
+    let mut connection = cluster.connect(DATABASE).await?;
+    let begun = Instant::now();
+    for _ in 0..times {
+        let mut copy = connection
+            .copy_in_raw("copy item (payload) from stdin")
+            .await?;
+        copy.send(rows.as_bytes()).await?;
+        copy.finish().await?;
+    }
+    let took = begun.elapsed().as_secs_f64();
+    connection.close().await?;
+    Ok((times * COPIED) as f64 / took)
+}
+
+async fn prepare(cluster: &Cluster) -> Result<()> {
+    cluster.fresh(DATABASE, None).await?;
+    let mut connection = cluster.connect(DATABASE).await?;
+    sqlx::query(TABLE).execute(&mut connection).await?;
+    connection.close().await?;
+    Ok(())
+}

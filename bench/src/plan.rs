@@ -1,0 +1,110 @@
+//! What to measure, and how much of it.
+
+use std::io::Write;
+use std::time::Duration;
+
+use clap::Parser;
+
+use crate::peer::{self, Peer};
+
+/// The command line. `make bench` passes its variables on.
+#[derive(Debug, Parser)]
+#[command(about = "Measure Postrider side by side with its peers")]
+pub struct Arguments {
+    /// A few minutes instead of half an hour: smaller counts, one round
+    #[arg(long, env = "QUICK", value_parser = clap::builder::FalseyValueParser::new())]
+    quick: bool,
+    /// Only scenarios whose names start with one of these, separated by commas
+    #[arg(long, env = "SCENARIO", value_delimiter = ',')]
+    scenario: Vec<String>,
+    /// Only these peers, separated by commas; `ours` is one of them
+    #[arg(long, env = "PEERS", value_delimiter = ',')]
+    peers: Vec<String>,
+    /// Rounds of each measurement
+    #[arg(long, env = "ROUNDS")]
+    rounds: Option<usize>,
+}
+
+/// Amounts of one run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Whether this is the short run.
+    pub quick: bool,
+    /// Who takes part.
+    pub peers: Vec<Peer>,
+    /// Whether nobody was chosen by name: then only some take part in the long scenarios.
+    pub everybody: bool,
+    /// Rounds of each measurement; the median counts.
+    pub rounds: usize,
+    /// Items of a drain at tiny payload and at 1 KB.
+    pub drain: u64,
+    /// Items of a drain at 8 KB.
+    pub drain_large: u64,
+    /// Items of a single enqueue with eight clients.
+    pub singles: u64,
+    /// Longest time that a drain with defaults is watched.
+    pub defaults: Duration,
+    /// Items of the pick-up measurement; a hundred a second.
+    pub pickup: u64,
+    /// Items that wait in a deep queue, and items whose rate is taken there.
+    pub depth: (u64, u64),
+    /// Items of the drain with a transaction left open elsewhere.
+    pub snapshot: u64,
+    /// Items of the long drain.
+    pub sustained: u64,
+    scenarios: Vec<String>,
+}
+
+impl Plan {
+    /// The plan that these arguments ask for.
+    pub fn from(arguments: &Arguments) -> Self {
+        let quick = arguments.quick;
+        let wanted: Vec<&str> = arguments
+            .peers
+            .iter()
+            .map(|name| name.trim())
+            .filter(|name| !name.is_empty())
+            .collect();
+        let peers = peer::all()
+            .into_iter()
+            .filter(|peer| wanted.is_empty() || wanted.contains(&peer.name))
+            .collect();
+        let pick = |full: u64, short: u64| if quick { short } else { full };
+        Self {
+            quick,
+            peers,
+            everybody: wanted.is_empty(),
+            rounds: arguments.rounds.unwrap_or(if quick { 1 } else { 3 }).max(1),
+            drain: pick(50_000, 20_000),
+            drain_large: pick(20_000, 5_000),
+            singles: pick(10_000, 2_000),
+            defaults: Duration::from_secs(pick(10, 4)),
+            pickup: pick(1_000, 300),
+            depth: (pick(1_000_000, 200_000), pick(20_000, 5_000)),
+            snapshot: pick(300_000, 60_000),
+            sustained: pick(1_000_000, 200_000),
+            scenarios: arguments
+                .scenario
+                .iter()
+                .map(|name| name.trim().to_owned())
+                .filter(|name| !name.is_empty())
+                .collect(),
+        }
+    }
+
+    /// Whether a scenario takes part.
+    pub fn wants(&self, scenario: &str) -> bool {
+        self.scenarios.is_empty()
+            || self
+                .scenarios
+                .iter()
+                .any(|name| scenario.starts_with(name.as_str()))
+    }
+}
+
+/// One line of progress, at once.
+pub fn say(line: &str) {
+    let mut out = std::io::stderr().lock();
+    // Nobody reads progress who is gone.
+    let _ = writeln!(out, "bench: {line}");
+}
