@@ -186,6 +186,14 @@ proptest! {
     }
 
     #[test]
+    fn every_double_has_a_digest_also_between_two_shortest_texts(n in any::<u64>(), shift in 0..12_u32) {
+        let halfway = (n >> 11) as f64 / f64::from(1_u32 << shift);
+        prop_assert!(Digest::of(&halfway).is_ok(), "{}", halfway);
+        let any = f64::from_bits(n);
+        prop_assert!(Digest::of(&any).is_ok(), "{}", any);
+    }
+
+    #[test]
     fn two_integers_share_a_digest_only_if_they_are_equal(a in any::<i64>(), step in 0..4_i64) {
         let b = a.saturating_add(step);
         if let (Ok(x), Ok(y)) = (Digest::of(&a), Digest::of(&b)) {

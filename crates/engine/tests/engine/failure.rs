@@ -155,7 +155,9 @@ proptest! {
     }
 
     #[test]
-    fn redacting_twice_changes_nothing(text in r#"(bearer |password[=:] ?|://|[a-z@:"'\\ =,;&]|token=){0,12}"#) {
+    fn redacting_twice_changes_nothing(
+        text in r#"[a-z ]{0,5}(bearer |password=|token: "|https://user:|api_key='|secret: )[a-zA-Z0-9]{1,12}(@host/x| |"|',)[a-z ]{0,5}"#,
+    ) {
         let once = redact(&text);
         prop_assert_eq!(redact(&once), once);
     }
