@@ -1,1 +1,20 @@
-//! testkit
+//! What the tests stand on.
+//!
+//! - [`db`]: a real PostgreSQL database for each test, made in a few milliseconds.
+//! - [`wait`]: waiting for a state with a deadline, instead of sleeping and hoping.
+//! - [`crash`]: making the program fail at named points.
+//!
+//! Everything is safe to use from tests that run side by side.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a helper that cannot help fails the test that called it"
+)]
+
+pub mod crash;
+pub mod db;
+pub mod wait;
+
+pub use db::TestDb;
+pub use wait::{eventually, within};
