@@ -1,3 +1,8 @@
 //! The binary as users and scripts meet it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod access;
+mod commands;
+mod lifecycle;
+mod program;

@@ -1,0 +1,176 @@
+//! Commands, their answers and their exit codes.
+
+use postrider_testkit::TestDb;
+use serde_json::Value;
+
+use crate::program::{data_dir, postrider, run, run_with, stderr, stdout};
+
+#[tokio::test]
+async fn a_wrong_configuration_is_told_whole_and_ends_with_3() {
+    let mut command = postrider(&["serve", "--set", "databse.url=x"]);
+    command.env("POSTRIDER_SERVER__LISTEN", "nowhere");
+    let output = run(command).await;
+    assert_eq!(output.status.code(), Some(3));
+    let said = stderr(&output);
+    assert!(
+        said.contains("did you mean database.url?") && said.contains("server.listen"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn it_refuses_to_listen_beyond_this_machine_without_tokens() {
+    let output = run_with(&["serve", "--listen", "0.0.0.0:0"]).await;
+    assert_eq!(output.status.code(), Some(3));
+    assert!(
+        stderr(&output).contains("server.tokens"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[tokio::test]
+async fn a_database_that_can_not_be_had_ends_with_4_and_tells_no_secret() {
+    for (host, secret) in [("127.0.0.1:1", "s3cr3t-hunter2")] {
+        let url = format!("postgres://me:{secret}@{host}/x");
+        let patience = "database.connect_timeout=100ms";
+        let set = ["--set", patience, "--set", "log.level=trace"];
+        let output = run_with(&[&["migrate", "--database-url", &url][..], &set].concat()).await;
+        assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
+        assert!(
+            stderr(&output).contains("does not answer"),
+            "{}",
+            stderr(&output)
+        );
+        assert!(
+            !stderr(&output).contains(secret) && !stdout(&output).contains(secret),
+            "{}",
+            stderr(&output)
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_command_line_ends_with_2_and_a_server_that_is_not_there_with_6() {
+    assert_eq!(run_with(&["srve"]).await.status.code(), Some(2));
+    assert_eq!(
+        run_with(&["serve", "--roles", "wroker"])
+            .await
+            .status
+            .code(),
+        Some(2)
+    );
+    let status = run_with(&["status", "--server", "http://127.0.0.1:1"]).await;
+    assert_eq!(status.status.code(), Some(6));
+    assert!(
+        stderr(&status).contains("postrider serve"),
+        "{}",
+        stderr(&status)
+    );
+}
+
+#[tokio::test]
+async fn with_json_a_failure_is_one_object_on_standard_error() {
+    let output = run_with(&["config", "--json", "--set", "log.format=xml"]).await;
+    assert!(output.stdout.is_empty());
+    let error: Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(error["error"]["code"], "config");
+    assert!(
+        error["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("log.format")
+    );
+}
+
+#[tokio::test]
+async fn a_dry_run_changes_nothing_and_says_what_the_real_run_then_does() {
+    let db = TestDb::new().await;
+    let url = db.url();
+    let migrations = async |args: &[&str]| {
+        let output =
+            run_with(&[&["migrate", "--json", "--database-url", &url][..], args].concat()).await;
+        assert!(output.status.success(), "{}", stderr(&output));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()["migrations"].clone()
+    };
+    let planned = migrations(&["--dry-run"]).await;
+    assert!(!planned.as_array().unwrap().is_empty());
+    let schemas: i64 =
+        sqlx::query_scalar("select count(*) from pg_namespace where nspname = 'postrider'")
+            .fetch_one(&db.pool())
+            .await
+            .unwrap();
+    assert_eq!(schemas, 0, "the dry run made nothing");
+    assert_eq!(migrations(&[]).await, planned);
+    assert_eq!(migrations(&["--dry-run"]).await, Value::Array(Vec::new()));
+}
+
+#[tokio::test]
+async fn a_schema_that_does_not_fit_is_refused_with_5() {
+    let db = TestDb::new().await;
+    let url = db.url();
+    let migrate = async || run_with(&["migrate", "--database-url", &url]).await;
+    assert!(migrate().await.status.success());
+    sqlx::query("insert into postrider.schema_migration select schema, 9999, '9999_future', checksum, now(), '0', '99.0' from postrider.schema_migration limit 1")
+        .execute(&db.pool())
+        .await
+        .unwrap();
+    let refused = migrate().await;
+    assert_eq!(refused.status.code(), Some(5), "{}", stderr(&refused));
+    assert!(
+        stderr(&refused).contains("upgrade the program"),
+        "{}",
+        stderr(&refused)
+    );
+}
+
+#[tokio::test]
+async fn without_the_right_to_migrate_an_old_schema_is_refused_with_5() {
+    let db = TestDb::new().await;
+    let url = db.url();
+    let mut args = vec!["serve", "--listen", "127.0.0.1:0", "--database-url", &url];
+    args.extend(["--set", "database.migrate=false"]);
+    let refused = run_with(&args).await;
+    assert_eq!(refused.status.code(), Some(5), "{}", stderr(&refused));
+    assert!(
+        stderr(&refused).contains("postrider migrate"),
+        "{}",
+        stderr(&refused)
+    );
+}
+
+#[tokio::test]
+async fn the_configuration_in_force_is_printed_with_its_origins() {
+    let mut command = postrider(&["config", "--listen", "127.0.0.1:9"]);
+    command.env("POSTRIDER_LOG__FORMAT", "json");
+    let text = stdout(&run(command).await);
+    assert!(
+        text.contains("127.0.0.1:9") && text.contains("flag --listen"),
+        "{text}"
+    );
+    assert!(text.contains("env POSTRIDER_LOG__FORMAT"), "{text}");
+}
+
+#[tokio::test]
+async fn completions_and_manual_page_are_printed() {
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(stdout(&run_with(&["completions", shell]).await).contains("migrate"));
+    }
+    assert!(stdout(&run_with(&["man"]).await).contains(".TH postrider"));
+    let dir = data_dir();
+    assert!(
+        run_with(&["man", "--dir", dir.path().to_str().unwrap()])
+            .await
+            .status
+            .success()
+    );
+    assert!(dir.path().join("postrider-serve.1").exists());
+}
+
+#[tokio::test]
+async fn the_demo_ends_by_itself_and_says_how_it_went() {
+    let output = run_with(&["demo", "--json"]).await;
+    assert!(output.status.success(), "{}", stderr(&output));
+    let last: Value = serde_json::from_str(stdout(&output).lines().last().unwrap()).unwrap();
+    assert_eq!(last["ok"], true);
+}
