@@ -1,9 +1,15 @@
 //! The engine against a real PostgreSQL: one binary, one module per concept.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod breaker;
 mod digest;
 mod failure;
+mod inbox;
+mod leader;
+mod ledger;
+mod limits;
 mod retry;
+mod support;
 
 /// How many cases each property is tried with; `PROPTEST_CASES` asks for more.
 fn cases() -> u32 {
