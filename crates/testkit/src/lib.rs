@@ -3,6 +3,8 @@
 //! - [`db`]: a real PostgreSQL database for each test, made in a few milliseconds.
 //! - [`wait`]: waiting for a state with a deadline, instead of sleeping and hoping.
 //! - [`crash`]: making the program fail at named points.
+//! - [`proxy`]: a network between the program and its peers that fails as told.
+//! - [`process`]: the program as a child process that can be killed.
 //!
 //! Everything is safe to use from tests that run side by side.
 #![allow(
@@ -14,7 +16,11 @@
 
 pub mod crash;
 pub mod db;
+pub mod process;
+pub mod proxy;
 pub mod wait;
 
 pub use db::TestDb;
+pub use process::Program;
+pub use proxy::Proxy;
 pub use wait::{eventually, within};

@@ -1,5 +1,8 @@
 //! The test kit itself must be trustworthy.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod crashing;
 mod databases;
+mod network;
+mod programs;
 mod waiting;
