@@ -43,6 +43,10 @@ pub enum Error {
         problem: String,
     },
 
+    /// A test made a crash point fail; never in a release.
+    #[error(transparent)]
+    Injected(#[from] postrider_crashpoint::Injected),
+
     /// The part of the program that would have done this has stopped.
     #[error("{0} has stopped; no more work is taken")]
     Stopped(&'static str),
@@ -65,6 +69,7 @@ impl Error {
         match self {
             Self::Database(error) => database_is_transient(error),
             Self::Migrate(MigrateError::Database(error)) => database_is_transient(error),
+            Self::Injected(_) => true,
             Self::Migrate(_)
             | Self::LostLease(_)
             | Self::Invalid { .. }

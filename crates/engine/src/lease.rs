@@ -20,7 +20,7 @@ mod table;
 use std::sync::Arc;
 
 pub use claim::{Claim, Kinds, Mark};
-pub use item::{Item, Lease};
+pub use item::{Item, Lease, UnreadablePayload};
 pub use operate::{Operator, Redriven};
 pub use rescue::{Suspect, Suspects};
 pub use settle::{Outcome, Settled, Settlement};

@@ -21,7 +21,10 @@ pub mod limits;
 mod lock_wait;
 pub mod migrate;
 pub mod outbox;
+pub mod publisher;
 pub mod retry;
+pub mod runtime;
+pub mod transport;
 pub mod wake;
 
 pub use error::{Error, Result};
@@ -38,7 +41,13 @@ pub const fn migrations() -> migrate::MigrationSet {
             "0100_ledger",
             "0101_inbox",
             "0102_leader",
-            "0103_breaker"
+            "0103_breaker",
+            "0200_installation",
+            "0201_subscription",
+            "0202_message_log",
+            "0203_delivery",
+            "0204_publish",
+            "0205_replay"
         ]
     )
 }

@@ -152,7 +152,10 @@ impl Migrator {
     fn validate(&self) -> Result<(), MigrateError> {
         for (index, set) in self.sets.iter().enumerate() {
             set.validate()?;
-            if self.sets[..index].iter().any(|other| other.schema == set.schema) {
+            if self.sets[..index]
+                .iter()
+                .any(|other| other.schema == set.schema)
+            {
                 return Err(MigrateError::Malformed {
                     schema: set.schema,
                     problem: "two sets claim this schema".to_owned(),

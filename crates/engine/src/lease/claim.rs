@@ -119,7 +119,11 @@ impl Queue {
             match self.claim_once(pool, claim).await {
                 // Two claimers met on the same update chain; nothing was changed, the next try sees the outcome.
                 Err(error) if is_conflict(&error) && conflicts < CONFLICT_RETRIES => conflicts += 1,
-                result => return Ok(result?),
+                result => {
+                    let claimed = result?;
+                    postrider_crashpoint::point!("claim.after_commit")?;
+                    return Ok(claimed);
+                }
             }
         }
     }
@@ -132,6 +136,7 @@ impl Queue {
         let fence = new_fence();
         let (text, kinds): (&Text, Option<&[String]>) = match &claim.kinds {
             Kinds::Any => (&self.sql.claim_any, None),
+            Kinds::Only(kinds) if kinds.len() == 1 => (&self.sql.claim_one, Some(kinds)),
             Kinds::Only(kinds) => (&self.sql.claim_only, Some(kinds)),
             Kinds::Except(kinds) => (&self.sql.claim_except, Some(kinds)),
         };

@@ -42,6 +42,11 @@ impl Lease {
     }
 }
 
+/// The payload is not what the handler reads: no repetition will help, hence a dead letter.
+#[derive(Debug, thiserror::Error)]
+#[error("the payload is not what its handler reads: {0}")]
+pub struct UnreadablePayload(#[source] serde_json::Error);
+
 /// One item of work, as its handler sees it.
 #[derive(Debug, Clone)]
 pub struct Item {
@@ -67,8 +72,8 @@ pub struct Item {
 
 impl Item {
     /// The payload as a value of the handler's own type.
-    pub fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
-        serde_json::from_str(&self.payload)
+    pub fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, UnreadablePayload> {
+        serde_json::from_str(&self.payload).map_err(UnreadablePayload)
     }
 
     /// About how many bytes of memory it holds.

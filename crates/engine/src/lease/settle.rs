@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use postrider_crashpoint as crashpoint;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
 
 use super::{Lease, LostLease, Queue, seconds};
@@ -143,13 +144,18 @@ impl Queue {
         batch: &[Settlement],
     ) -> Result<Settled> {
         let mut connection = pool.acquire().await?;
+        crashpoint::point!("settle.before")?;
         // The usual batch is one statement: everything done at the first try, nothing to promote.
         if batch.iter().all(is_plain_success) {
-            return self.settle_many_in(&mut connection, worker, batch).await;
+            let settled = self.settle_many_in(&mut connection, worker, batch).await?;
+            crashpoint::point!("settle.after_plain")?;
+            return Ok(settled);
         }
         let mut tx = connection.begin().await?;
         let settled = self.settle_many_in(&mut tx, worker, batch).await?;
+        crashpoint::point!("settle.before_commit")?;
         tx.commit().await?;
+        crashpoint::point!("settle.after_commit")?;
         Ok(settled)
     }
 
@@ -178,6 +184,7 @@ impl Queue {
         let (held, lost): (Vec<&Settlement>, Vec<&Settlement>) = batch
             .into_iter()
             .partition(|s| settled.contains(&s.lease.id));
+        crashpoint::point!("settle.before_journal")?;
         let entries: Vec<Entry<'_>> = held.iter().filter_map(|s| entry(s)).collect();
         journal::append(transaction, self.table.name, worker, &entries).await?;
 

@@ -189,6 +189,7 @@ async fn group(pool: &PgPool, messages: &[&Message]) -> Result<Vec<Receipt>> {
         bulk::insert(&mut tx, &plain).await?
     }
     .into_iter();
+    postrider_crashpoint::point!("enqueue.before_commit")?;
     tx.commit().await?;
     let receipts: Option<Vec<Receipt>> = receipts
         .into_iter()

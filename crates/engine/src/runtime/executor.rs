@@ -1,0 +1,267 @@
+//! Runs handlers over claimed items and passes their verdicts on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider_crashpoint as crashpoint;
+use sqlx::PgPool;
+use tokio::sync::{Mutex, mpsc};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::decide::{decide, unexpected};
+use super::flow::Flow;
+use super::registry::Registry;
+use super::{BoxError, Effect, Handled, Handler, Verdict};
+use crate::lease::{Item, Lease, Outcome, Queue, Settlement};
+use crate::{Error, Result};
+
+/// A settling that the database could not take now is tried again with the whole item after this long.
+const PUT_OFF: Duration = Duration::from_secs(1);
+
+/// A claimed item on its way to a handler.
+pub(super) struct Job {
+    pub lease: Lease,
+    pub item: Item,
+    pub lost: CancellationToken,
+    pub weight: usize,
+}
+
+/// What all tasks of a worker share.
+pub(super) struct Executor {
+    pub queue: Queue,
+    pub pool: PgPool,
+    /// The worker's id, written to every lease.
+    pub worker: String,
+    pub flow: Arc<Flow>,
+    pub registry: Arc<Registry>,
+    pub settle: mpsc::UnboundedSender<Settlement>,
+    /// Start nothing more.
+    pub stop: CancellationToken,
+    /// Let go of what runs.
+    pub kill: CancellationToken,
+}
+
+impl Executor {
+    /// Takes jobs from the buffer until it is closed, as many at a time as the handler likes.
+    pub async fn consume(&self, handler: &Handler, jobs: &Mutex<mpsc::UnboundedReceiver<Job>>) {
+        let most = handler.most();
+        let mut batch = Vec::with_capacity(most);
+        loop {
+            if jobs.lock().await.recv_many(&mut batch, most).await == 0 {
+                return;
+            }
+            self.flow.started(batch.len());
+            self.run(handler, std::mem::take(&mut batch)).await;
+        }
+    }
+
+    /// Runs the handler over these and passes on the verdicts.
+    pub async fn run(&self, handler: &Handler, jobs: Vec<Job>) {
+        let weight = jobs.iter().map(|job| job.weight).sum();
+        let mut leases = Vec::with_capacity(jobs.len());
+        let mut items = Vec::with_capacity(jobs.len());
+        let mut lost = None;
+        for job in jobs {
+            lost.get_or_insert(job.lost);
+            leases.push(job.lease);
+            items.push(job.item);
+        }
+        let lost = lost.unwrap_or_default();
+        // Whoever must be told of deaths needs the item once more afterwards.
+        let kept: Vec<Item> = if handler.wants_to_know_the_dead() {
+            items.clone()
+        } else {
+            Vec::new()
+        };
+
+        let started = Instant::now();
+        let answers = if self.stop.is_cancelled() {
+            None
+        } else {
+            tokio::select! {
+                biased;
+                () = lost.cancelled() => {
+                    self.abandon(&leases);
+                    self.flow.handled(weight);
+                    return;
+                }
+                () = self.kill.cancelled() => None,
+                answers = handler.run(items) => Some(answers),
+            }
+        };
+        self.flow.handled(weight);
+        let took = started.elapsed();
+        match answers {
+            None => {
+                for lease in leases {
+                    self.pass_on(Settlement::new(lease, Outcome::GiveBack));
+                }
+            }
+            Some(answers) => {
+                metrics::histogram!("postrider_handler_seconds", "table" => self.queue.table().name)
+                    .record(took.as_secs_f64());
+                let mut kept = kept.into_iter();
+                for (lease, handled) in leases.into_iter().zip(answers) {
+                    self.judge(handler, lease, kept.next(), handled, took).await;
+                }
+            }
+        }
+    }
+
+    /// Gives up on an item without running it.
+    pub async fn give_up(&self, handler: &Handler, job: Job, failure: crate::failure::Failure) {
+        self.flow.handled(job.weight);
+        let effects = handler
+            .effect_of_death(&job.item, &failure)
+            .into_iter()
+            .collect();
+        let settlement = Settlement::new(job.lease, Outcome::Abandoned { failure });
+        self.settle(settlement, effects).await;
+    }
+
+    async fn judge(
+        &self,
+        handler: &Handler,
+        lease: Lease,
+        item: Option<Item>,
+        handled: Handled,
+        took: Duration,
+    ) {
+        let outcome = decide(
+            &handler.policy,
+            handled.verdict,
+            lease.attempts,
+            rand::random(),
+        );
+        let mut effects: Vec<Effect> = handled.effect.into_iter().collect();
+        if let (Some(item), Outcome::Dead { failure }) = (&item, &outcome) {
+            effects.extend(handler.effect_of_death(item, failure));
+        }
+        let refused = match self
+            .settle(Settlement::new(lease, outcome).took(took), effects)
+            .await
+        {
+            None => return,
+            Some(refused) => refused,
+        };
+        // The effect was refused for a reason of its own: a failed attempt like any other.
+        let (lease, verdict) = refused;
+        let outcome = decide(&handler.policy, verdict, lease.attempts, rand::random());
+        let effects = match (&item, &outcome) {
+            (Some(item), Outcome::Dead { failure }) => {
+                handler.effect_of_death(item, failure).into_iter().collect()
+            }
+            _ => Vec::new(),
+        };
+        if let Some((lease, verdict)) = self
+            .settle(Settlement::new(lease, outcome).took(took), effects)
+            .await
+        {
+            tracing::error!(
+                table = self.queue.table().name,
+                item = lease.id,
+                ?verdict,
+                "what was to be written at the item's death was refused; it is tried again"
+            );
+            self.pass_on(Settlement::new(lease, Outcome::Snooze { after: PUT_OFF }));
+        }
+    }
+
+    /// Settles together with these effects. Hands the lease back if an effect was refused.
+    async fn settle(
+        &self,
+        settlement: Settlement,
+        effects: Vec<Effect>,
+    ) -> Option<(Lease, Verdict)> {
+        if effects.is_empty() {
+            self.pass_on(settlement);
+            return None;
+        }
+        match self.settle_with(&settlement, effects).await {
+            Ok(()) => {
+                self.let_go(std::slice::from_ref(&settlement.lease));
+                None
+            }
+            Err(error) => match error.downcast::<Error>() {
+                Ok(error) if matches!(*error, Error::LostLease(_)) => {
+                    self.abandon(std::slice::from_ref(&settlement.lease));
+                    None
+                }
+                Ok(error) if error.is_transient() => {
+                    tracing::warn!(%error, table = self.queue.table().name, "settling is put off");
+                    self.pass_on(Settlement::new(
+                        settlement.lease,
+                        Outcome::Snooze { after: PUT_OFF },
+                    ));
+                    None
+                }
+                Ok(error) => Some((settlement.lease, unexpected(error))),
+                Err(error) => Some((settlement.lease, unexpected(error))),
+            },
+        }
+    }
+
+    async fn settle_with(
+        &self,
+        settlement: &Settlement,
+        effects: Vec<Effect>,
+    ) -> Result<(), BoxError> {
+        let mut tx = self.pool.begin().await.map_err(Error::from)?;
+        for effect in effects {
+            effect(&mut tx).await.map_err(as_engine_error)?;
+        }
+        crashpoint::point!("effect.before_settle").map_err(Error::from)?;
+        let settled = self
+            .queue
+            .settle_many_in(&mut tx, &self.worker, std::slice::from_ref(settlement))
+            .await?;
+        if let Some(lost) = settled.lost.first() {
+            return Err(Box::new(Error::from(*lost)));
+        }
+        crashpoint::point!("effect.before_commit").map_err(Error::from)?;
+        tx.commit().await.map_err(Error::from)?;
+        crashpoint::point!("effect.after_commit").map_err(Error::from)?;
+        if settlement.lease.ordering_key.is_some() {
+            self.flow.hint.notify_one();
+        }
+        Ok(())
+    }
+
+    fn pass_on(&self, settlement: Settlement) {
+        if let Err(unsent) = self.settle.send(settlement) {
+            // The settler outlives the handlers; should it be gone, the lease runs out and the item is found again.
+            self.let_go(std::slice::from_ref(&unsent.0.lease));
+        }
+    }
+
+    /// The leases are no longer ours: whatever the handler did will be judged by whoever holds them now.
+    fn abandon(&self, leases: &[Lease]) {
+        metrics::counter!("postrider_leases_lost_total", "table" => self.queue.table().name)
+            .increment(leases.len() as u64);
+        for lease in leases {
+            tracing::warn!(
+                table = self.queue.table().name,
+                item = lease.id,
+                "lease lost; its result does not count"
+            );
+        }
+        self.let_go(leases);
+    }
+
+    fn let_go(&self, leases: &[Lease]) {
+        self.registry.remove(leases.iter());
+        self.flow.settled(leases.len());
+    }
+}
+
+/// Database errors of an effect are told apart from its own, so that an outage costs no attempt.
+fn as_engine_error(error: BoxError) -> BoxError {
+    match error.downcast::<sqlx::Error>() {
+        Ok(error) if crate::error::database_is_transient(&error) => {
+            Box::new(Error::Database(*error))
+        }
+        Ok(error) => error,
+        Err(error) => error,
+    }
+}

@@ -1,0 +1,137 @@
+//! Collects verdicts and settles them together: while one batch commits, the next one gathers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::PgPool;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::flow::Flow;
+use super::registry::Registry;
+use crate::Error;
+use crate::lease::{Outcome, Queue, Settled, Settlement};
+
+const FIRST_WAIT: Duration = Duration::from_millis(50);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+pub(super) struct Settler {
+    pub queue: Queue,
+    pub pool: PgPool,
+    pub worker: String,
+    pub flow: Arc<Flow>,
+    pub registry: Arc<Registry>,
+    pub settlements: mpsc::UnboundedReceiver<Settlement>,
+    pub busy_keys: mpsc::UnboundedSender<Vec<String>>,
+    pub most: usize,
+    /// The database has not come back in time: leave the rest to the leases.
+    pub give_up: CancellationToken,
+}
+
+impl Settler {
+    /// Settles until no sender is left.
+    pub async fn run(mut self) {
+        let mut batch = Vec::with_capacity(self.most);
+        while self.settlements.recv_many(&mut batch, self.most).await > 0 {
+            self.settle(&batch).await;
+            self.registry
+                .remove(batch.iter().map(|settlement| &settlement.lease));
+            self.flow.settled(batch.len());
+            batch.clear();
+        }
+    }
+
+    async fn settle(&self, batch: &[Settlement]) {
+        match self.persist(batch).await {
+            Ok(settled) => self.count(batch, settled),
+            // One that the database refuses must not keep the others from being settled.
+            Err(_) if batch.len() > 1 => {
+                for settlement in batch {
+                    let alone = std::slice::from_ref(settlement);
+                    match self.persist(alone).await {
+                        Ok(settled) => self.count(alone, settled),
+                        Err(error) => self.refuse(settlement, &error),
+                    }
+                }
+            }
+            Err(error) => batch
+                .iter()
+                .for_each(|settlement| self.refuse(settlement, &error)),
+        }
+    }
+
+    /// Repeats while the database is away.
+    async fn persist(&self, batch: &[Settlement]) -> crate::Result<Settled> {
+        let mut wait = FIRST_WAIT;
+        loop {
+            match self
+                .queue
+                .settle_batch(&self.pool, &self.worker, batch)
+                .await
+            {
+                Err(error) if error.is_transient() => {
+                    tracing::warn!(%error, table = self.queue.table().name, items = batch.len(), "settling waits");
+                    tokio::select! {
+                        () = tokio::time::sleep(wait) => wait = (wait * 2).min(LONGEST_WAIT),
+                        () = self.give_up.cancelled() => return Err(error),
+                    }
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn count(&self, batch: &[Settlement], settled: Settled) {
+        let table = self.queue.table().name;
+        let mut done = 0;
+        for settlement in batch {
+            match name(&settlement.outcome) {
+                "done" => done += 1,
+                other => metrics::counter!("postrider_settled_total", "table" => table, "outcome" => other).increment(1),
+            }
+        }
+        if done > 0 {
+            metrics::counter!("postrider_settled_total", "table" => table, "outcome" => "done")
+                .increment(done);
+        }
+        if !settled.lost.is_empty() {
+            // After a broken connection this can also mean that the first try had committed.
+            metrics::counter!("postrider_leases_lost_total", "table" => table)
+                .increment(settled.lost.len() as u64);
+            tracing::warn!(
+                table,
+                items = settled.lost.len(),
+                "leases were lost before settling; nothing was changed"
+            );
+        }
+        if !settled.busy_keys.is_empty() {
+            // The receiver lives as long as the worker; without it, the sweep finds them.
+            let _ = self.busy_keys.send(settled.busy_keys);
+        }
+        if batch
+            .iter()
+            .any(|settlement| settlement.lease.ordering_key.is_some())
+        {
+            self.flow.hint.notify_one();
+        }
+    }
+
+    fn refuse(&self, settlement: &Settlement, error: &Error) {
+        tracing::error!(
+            %error,
+            table = self.queue.table().name,
+            item = settlement.lease.id(),
+            "could not be settled; it is tried again when its lease has run out"
+        );
+    }
+}
+
+const fn name(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Done => "done",
+        Outcome::Retry { .. } => "retry",
+        Outcome::Snooze { .. } => "snooze",
+        Outcome::Dead { .. } | Outcome::Abandoned { .. } => "dead",
+        Outcome::GiveBack => "given_back",
+    }
+}
