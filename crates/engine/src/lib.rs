@@ -8,6 +8,7 @@
 
 pub mod audit;
 pub mod breaker;
+pub mod dead_letter;
 pub mod digest;
 pub mod duration;
 pub mod error;
