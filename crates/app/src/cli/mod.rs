@@ -36,6 +36,9 @@ enum Command {
     Serve(serve::Args),
     /// Show what it does on a private PostgreSQL; ends by itself.
     Demo(demo::Args),
+    /// One worker of the demo, in a process of its own.
+    #[command(hide = true)]
+    DemoWorker(demo::WorkerArgs),
     /// Bring the database's schema up to date.
     Migrate(migrate::Args),
     /// Print the configuration in force and where each value came from.
@@ -92,6 +95,7 @@ fn run(cli: Cli, output: &Output) -> Result<(), Failure> {
         }
         Command::Serve(args) => block_on(serve::run(args, output)),
         Command::Demo(args) => block_on(demo::run(args, output)),
+        Command::DemoWorker(args) => block_on(demo::run_worker(args)),
         Command::Migrate(args) => block_on(migrate::run(args, output)),
         Command::Status(args) => block_on(status::run(args, output)),
     }

@@ -39,11 +39,6 @@ impl Output {
         }
     }
 
-    /// Was JSON asked for?
-    pub fn json(&self) -> bool {
-        self.json
-    }
-
     /// The answer of a command: `value` as JSON, or the text.
     pub fn answer<T: Serialize>(
         &self,
@@ -96,6 +91,19 @@ impl Output {
         let bar = indicatif::ProgressBar::new_spinner().with_message(what.to_owned());
         bar.enable_steady_tick(std::time::Duration::from_millis(100));
         bar
+    }
+
+    /// A progress bar over so many things; silent when nobody watches.
+    pub fn bar(&self, what: &str, length: u64) -> indicatif::ProgressBar {
+        if self.json || !self.terminal {
+            return indicatif::ProgressBar::hidden();
+        }
+        let style =
+            indicatif::ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {per_sec} {eta}")
+                .unwrap_or_else(|_| indicatif::ProgressStyle::default_bar());
+        indicatif::ProgressBar::new(length)
+            .with_style(style)
+            .with_message(what.to_owned())
     }
 
     /// Why the command failed, on standard error.
