@@ -53,7 +53,7 @@ async fn a_frozen_program_stands_still_until_it_is_thawed() {
 
 #[tokio::test]
 async fn a_dropped_program_is_killed() {
-    let program = shell("echo ready; sleep 600");
+    let program = shell("echo ready; exec sleep 600");
     let process = format!("/proc/{}/stat", program.pid());
     drop(program);
     eventually("it is gone", async || {
@@ -75,6 +75,6 @@ async fn readiness_over_http_is_waited_for() {
             stream.write_all(answer.as_bytes()).await.unwrap();
         }
     });
-    let mut program = shell("sleep 600");
+    let mut program = shell("exec sleep 600");
     program.http_ready(address, "/readyz").await;
 }
