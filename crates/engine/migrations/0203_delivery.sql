@@ -72,13 +72,12 @@ begin
 end
 $$;
 
--- Keys of a group whose deliveries all wait behind a head that is no longer there: a crash before promoting.
-create function postrider.stranded_deliveries(consumer_group text, most integer) returns text[]
+-- Keys whose deliveries all wait behind a head that is no longer there: a crash before promoting.
+create function postrider.stranded_deliveries(most integer) returns text[]
     language sql stable
     return array(
         select d.ordering_key from postrider.delivery d
-        where d.consumer_group = stranded_deliveries.consumer_group
-          and d.ordering_key is not null and d.finished_at is null
+        where d.ordering_key is not null and d.finished_at is null
         group by d.ordering_key
         having bool_and(d.parked is not distinct from 'behind')
         limit most);

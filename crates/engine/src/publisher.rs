@@ -180,13 +180,17 @@ impl Publisher {
         let (verdict, outcome) = match answer {
             Published::Confirmed => (Verdict::Done, "confirmed"),
             Published::Unroutable => {
-                metrics::counter!("postrider_unroutable_total", "topic" => item.kind.to_string()).increment(1);
+                metrics::counter!("postrider_unroutable_total", "topic" => item.kind.to_string())
+                    .increment(1);
                 (Verdict::Snooze(self.options.unroutable_wait), "unroutable")
             }
             Published::Failed(failure) => (Verdict::retry(failure), "failed"),
             Published::Unavailable(failure) => {
                 tracing::warn!(%failure, transport = self.transport.name(), item = item.id, "publishing waits");
-                (Verdict::Snooze(self.options.unavailable_wait), "unavailable")
+                (
+                    Verdict::Snooze(self.options.unavailable_wait),
+                    "unavailable",
+                )
             }
         };
         metrics::counter!("postrider_published_total", "transport" => self.transport.name(), "outcome" => outcome)

@@ -17,6 +17,7 @@ mod consumer;
 mod message;
 mod subscriber;
 mod subscription;
+mod table;
 
 use std::fmt;
 
@@ -27,6 +28,7 @@ pub use consumer::{Consumer, Delivery, Fate, Receipt};
 pub use message::{Message, MessageId, Origin};
 pub use subscriber::{Handle, Subscriber};
 pub use subscription::Subscription;
+pub use table::DELIVERIES;
 
 use crate::failure::Failure;
 
@@ -48,7 +50,9 @@ pub enum Published {
 #[non_exhaustive]
 pub enum TransportError {
     /// It can't be reached; the same call may succeed later.
-    #[error("the {transport} transport can't be reached; nothing is lost, try again later: {source}")]
+    #[error(
+        "the {transport} transport can't be reached; nothing is lost, try again later: {source}"
+    )]
     Unavailable {
         /// Which transport.
         transport: &'static str,
@@ -67,7 +71,9 @@ pub enum TransportError {
     #[error("the delivery went to another consumer meanwhile: roll back, it is delivered again")]
     Lost,
     /// This transport can't settle in a database transaction: use the inbox.
-    #[error("the {0} transport shares no transaction with this database: use the inbox and settle after the commit")]
+    #[error(
+        "the {0} transport shares no transaction with this database: use the inbox and settle after the commit"
+    )]
     NotShared(&'static str),
     /// The consumer was closed.
     #[error("the consumer is closed; it delivers no more")]

@@ -64,7 +64,9 @@ impl Origin {
             .iter()
             .take(8)
             .fold(0_u64, |bits, byte| bits << 8 | u64::from(*byte));
-        Self { prefix: prefix >> 4 }
+        Self {
+            prefix: prefix >> 4,
+        }
     }
 
     /// The same, with the installation that is recorded in the database.
@@ -172,7 +174,11 @@ impl Message {
     #[must_use]
     pub fn weight(&self) -> usize {
         let text = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
-        size_of::<Self>() + self.topic.len() + self.payload.len() + text(&self.key) + text(&self.headers)
+        size_of::<Self>()
+            + self.topic.len()
+            + self.payload.len()
+            + text(&self.key)
+            + text(&self.headers)
     }
 }
 
@@ -195,11 +201,19 @@ mod tests {
 
     #[test]
     fn no_bit_of_the_origin_or_the_item_is_lost() {
-        let origin = Origin { prefix: (1 << 60) - 1 };
+        let origin = Origin {
+            prefix: (1 << 60) - 1,
+        };
         let all = origin.mint((1 << 62) - 1);
-        assert_eq!(all.uuid().to_string(), "ffffffff-ffff-8fff-bfff-ffffffffffff");
+        assert_eq!(
+            all.uuid().to_string(),
+            "ffffffff-ffff-8fff-bfff-ffffffffffff"
+        );
         for bit in 0..60 {
-            assert_ne!(Origin { prefix: 1 << bit }.mint(0), Origin { prefix: 0 }.mint(0));
+            assert_ne!(
+                Origin { prefix: 1 << bit }.mint(0),
+                Origin { prefix: 0 }.mint(0)
+            );
         }
         for bit in 0..62 {
             assert_ne!(origin.mint(1 << bit), origin.mint(0));
@@ -208,7 +222,8 @@ mod tests {
 
     #[test]
     fn headers_are_read_by_name() {
-        let message = Message::new(MessageId::new(Uuid::nil()), "t", "1").headers(r#"{"a":"x","b":7}"#);
+        let message =
+            Message::new(MessageId::new(Uuid::nil()), "t", "1").headers(r#"{"a":"x","b":7}"#);
         assert_eq!(message.header("a").as_deref(), Some("x"));
         assert_eq!(message.header("b").as_deref(), Some("7"));
         assert_eq!(message.header("c"), None);

@@ -145,7 +145,8 @@ impl Subscriber {
                 "unsettled"
             }
         };
-        metrics::counter!("postrider_consumed_total", "group" => group, "outcome" => outcome).increment(1);
+        metrics::counter!("postrider_consumed_total", "group" => group, "outcome" => outcome)
+            .increment(1);
     }
 
     /// Effect and acknowledgement in one transaction.
@@ -205,7 +206,9 @@ impl Subscriber {
 
     /// Calls the handler; a panic is a failed attempt.
     async fn call(&self, tx: &mut PgConnection, message: &Message) -> Verdict {
-        let answer = AssertUnwindSafe((self.handle)(tx, message)).catch_unwind().await;
+        let answer = AssertUnwindSafe((self.handle)(tx, message))
+            .catch_unwind()
+            .await;
         match answer {
             Ok(Ok(verdict)) => verdict,
             Ok(Err(error)) => match error.downcast::<Failure>() {

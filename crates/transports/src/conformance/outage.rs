@@ -1,0 +1,107 @@
+//! A server that goes away and comes back.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider_engine::transport::{Consumer, Message, MessageId, Published, Transport};
+use tokio::time::Instant;
+
+use super::{DEADLINE, Names, Outage, receive_one};
+
+/// While the server is away, sender and receiver are told so and lose nothing; when it is there, the same clients work.
+pub async fn a_server_that_is_away_at_the_start_is_waited_for(harness: &impl Outage) {
+    let names = Names::new("away");
+    let transport = harness.connect().await;
+    transport.declare(&names.topic, &names.group).await.unwrap();
+    drop(transport);
+    harness.stop().await;
+
+    let transport = harness.connect().await;
+    let message = names.message(0);
+    let answers = transport.publish(std::slice::from_ref(&message)).await;
+    assert!(
+        matches!(answers[..], [Published::Unavailable(_)]),
+        "{answers:?}"
+    );
+    let refused = transport.subscribe(names.subscription()).await;
+    assert!(refused.is_err_and(|error| error.is_transient()));
+
+    harness.start().await;
+    publish_at_last(&*transport, std::slice::from_ref(&message)).await;
+    let consumer = subscribe_at_last(&*transport, &names).await;
+    assert_eq!(receive_one(&*consumer).await.message.id, message.id);
+}
+
+/// Every message that was confirmed arrives, whatever the server did meanwhile; the clients need no help.
+pub async fn a_restart_in_the_middle_loses_nothing(harness: &impl Outage) {
+    const BATCHES: usize = 20;
+    let names = Arc::new(Names::new("restart"));
+    let transport = harness.connect().await;
+    let consumer = transport.subscribe(names.subscription()).await.unwrap();
+    let messages: Vec<Message> = names.messages(BATCHES * 10);
+    let expected: HashSet<MessageId> = messages.iter().map(|message| message.id).collect();
+
+    let sender = harness.connect().await;
+    let sending = async {
+        for (n, batch) in messages.chunks(10).enumerate() {
+            if n == BATCHES / 3 || n == BATCHES / 2 {
+                harness.stop().await;
+                harness.start().await;
+            }
+            publish_at_last(&*sender, batch).await;
+        }
+    };
+    let receiving = async {
+        let mut came: HashSet<MessageId> = HashSet::new();
+        let end = Instant::now() + 2 * DEADLINE;
+        while came.len() < expected.len() {
+            assert!(
+                Instant::now() < end,
+                "{} of {} came",
+                came.len(),
+                expected.len()
+            );
+            match consumer.receive(20, Duration::from_millis(200)).await {
+                Ok(deliveries) => {
+                    for delivery in deliveries {
+                        came.insert(delivery.message.id);
+                        // An acknowledgement that gets lost costs a redelivery, no more.
+                        let _ = consumer.ack(delivery.receipt).await;
+                    }
+                }
+                Err(error) => {
+                    assert!(error.is_transient(), "{error}");
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            }
+        }
+        came
+    };
+    let ((), came) = tokio::join!(sending, receiving);
+    assert_eq!(came, expected);
+}
+
+/// Publishes as a publisher does: what was not confirmed is sent again, with the same ids.
+async fn publish_at_last(transport: &dyn Transport, messages: &[Message]) {
+    let end = Instant::now() + DEADLINE;
+    loop {
+        let answers = transport.publish(messages).await;
+        if answers.iter().all(|answer| *answer == Published::Confirmed) {
+            return;
+        }
+        assert!(Instant::now() < end, "never confirmed: {answers:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn subscribe_at_last(transport: &dyn Transport, names: &Names) -> Box<dyn Consumer> {
+    let end = Instant::now() + DEADLINE;
+    loop {
+        match transport.subscribe(names.subscription()).await {
+            Ok(consumer) => return consumer,
+            Err(error) => assert!(error.is_transient() && Instant::now() < end, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -1,0 +1,32 @@
+//! What a claim of a delivery brings: the message inside one JSON object.
+
+use postrider_engine::failure::Failure;
+use postrider_engine::lease::Item;
+use postrider_engine::transport::{Message, MessageId};
+use serde_json::value::RawValue;
+
+#[derive(serde::Deserialize)]
+struct Envelope<'a> {
+    id: uuid::Uuid,
+    topic: Box<str>,
+    key: Option<Box<str>>,
+    trace: Option<Box<str>>,
+    #[serde(borrow)]
+    headers: Option<&'a RawValue>,
+    #[serde(borrow)]
+    payload: &'a RawValue,
+}
+
+/// The message of a claimed delivery. A failure means that the log does not have it, which no repetition will change.
+pub(super) fn open(item: &Item) -> Result<Message, Failure> {
+    let envelope: Envelope<'_> = serde_json::from_str(&item.payload)
+        .map_err(|error| Failure::from_error("UNREADABLE_PAYLOAD", &error))?;
+    Ok(Message {
+        id: MessageId::new(envelope.id),
+        topic: envelope.topic,
+        key: envelope.key,
+        payload: envelope.payload.get().into(),
+        headers: envelope.headers.map(|headers| headers.get().into()),
+        trace: envelope.trace,
+    })
+}

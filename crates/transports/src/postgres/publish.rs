@@ -1,0 +1,147 @@
+//! Publishing: a batch is one call; one bad message fails alone.
+
+use std::collections::HashSet;
+
+use postrider_engine::error::database_is_transient;
+use postrider_engine::failure::{Category, Failure};
+use postrider_engine::transport::{Message, Published};
+use sqlx::{PgConnection, PgPool};
+
+/// See migration 0204: one look for the log, one for the groups, whatever the batch.
+const PUBLISH: &str = "select status from postrider.publish($1, $2, $3, $4, $5, $6) order by place";
+
+/// Messages per call. Each key in it takes a lock, of which the server has some thousands for everybody.
+const MOST: usize = 500;
+/// Bytes per call.
+const MOST_BYTES: usize = 8 * 1024 * 1024;
+
+/// Publishes in the caller's transaction.
+pub(super) async fn publish_in(
+    connection: &mut PgConnection,
+    batch: &[Message],
+) -> Result<Vec<Published>, sqlx::Error> {
+    let mut answers = Vec::with_capacity(batch.len());
+    for piece in pieces(batch) {
+        answers.extend(call(connection, piece).await?);
+    }
+    Ok(answers)
+}
+
+/// Publishes in transactions of its own.
+pub(super) async fn publish(pool: &PgPool, batch: &[Message]) -> Vec<Published> {
+    let mut answers = Vec::with_capacity(batch.len());
+    for piece in pieces(batch) {
+        match in_pool(pool, piece).await {
+            Ok(published) => answers.extend(published),
+            Err(error) if database_is_transient(&error) => {
+                // Later pieces must not overtake this one.
+                answers.resize(batch.len(), Published::Unavailable(away(&error)));
+                break;
+            }
+            Err(_) => answers.extend(one_by_one(pool, piece).await),
+        }
+    }
+    answers
+}
+
+/// Somebody in this batch is refused; the others go through. What is behind a refused message of its own key waits.
+async fn one_by_one(pool: &PgPool, batch: &[Message]) -> Vec<Published> {
+    let mut answers = Vec::with_capacity(batch.len());
+    let mut held_back: HashSet<(&str, &str)> = HashSet::new();
+    for message in batch {
+        let key = message.key.as_deref().map(|key| (&*message.topic, key));
+        if key.is_some_and(|key| held_back.contains(&key)) {
+            let text = "an earlier message of its key was not published; it waits behind it";
+            answers.push(Published::Unavailable(Failure::new("BEHIND", text)));
+            continue;
+        }
+        let answer = match in_pool(pool, std::slice::from_ref(message)).await {
+            Ok(published) => published
+                .into_iter()
+                .next()
+                .unwrap_or(Published::Unroutable),
+            Err(error) if database_is_transient(&error) => Published::Unavailable(away(&error)),
+            Err(error) => Published::Failed(refused(&error)),
+        };
+        if answer != Published::Confirmed {
+            held_back.extend(key);
+        }
+        answers.push(answer);
+    }
+    answers
+}
+
+async fn in_pool(pool: &PgPool, batch: &[Message]) -> Result<Vec<Published>, sqlx::Error> {
+    let mut connection = pool.acquire().await?;
+    call(&mut connection, batch).await
+}
+
+async fn call(
+    connection: &mut PgConnection,
+    batch: &[Message],
+) -> Result<Vec<Published>, sqlx::Error> {
+    fn texts<'a>(
+        batch: &'a [Message],
+        of: impl Fn(&'a Message) -> Option<&'a str>,
+    ) -> Vec<Option<&'a str>> {
+        batch.iter().map(of).collect()
+    }
+    let statuses: Vec<String> = sqlx::query_scalar(PUBLISH)
+        .bind(batch.iter().map(|m| m.id.uuid()).collect::<Vec<_>>())
+        .bind(texts(batch, |m| Some(&m.topic)))
+        .bind(texts(batch, |m| m.key.as_deref()))
+        .bind(texts(batch, |m| Some(&m.payload)))
+        .bind(texts(batch, |m| m.headers.as_deref()))
+        .bind(texts(batch, |m| m.trace.as_deref()))
+        .fetch_all(connection)
+        .await?;
+    Ok(statuses
+        .iter()
+        .map(|status| match status.as_str() {
+            "stored" => Published::Confirmed,
+            _ => Published::Unroutable,
+        })
+        .collect())
+}
+
+/// In the order given, none too large; a message that is too large by itself goes alone.
+fn pieces(batch: &[Message]) -> impl Iterator<Item = &[Message]> {
+    let mut rest = batch;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = |message: &&Message| {
+            bytes += message.weight();
+            bytes <= MOST_BYTES
+        };
+        let count = rest.iter().take(MOST).take_while(fits).count().max(1);
+        let (piece, later) = rest.split_at_checked(count)?;
+        rest = later;
+        Some(piece)
+    })
+}
+
+fn away(error: &sqlx::Error) -> Failure {
+    Failure::with_category("POSTGRES_UNAVAILABLE", Category::Network, error)
+}
+
+fn refused(error: &sqlx::Error) -> Failure {
+    Failure::with_category("POSTGRES_REFUSED", Category::Data, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use postrider_engine::transport::MessageId;
+
+    use super::*;
+
+    #[test]
+    fn a_batch_is_cut_by_count_and_by_bytes_and_loses_nothing() {
+        let message =
+            |bytes: usize| Message::new(MessageId::new(uuid::Uuid::nil()), "t", "x".repeat(bytes));
+        let sizes = |batch: &[Message]| pieces(batch).map(<[Message]>::len).collect::<Vec<_>>();
+        assert_eq!(sizes(&[]), Vec::<usize>::new());
+        assert_eq!(sizes(&vec![message(1); 1_001]), [500, 500, 1]);
+        assert_eq!(sizes(&vec![message(3 << 20); 5]), [2, 2, 1]);
+        assert_eq!(sizes(&vec![message(9 << 20); 2]), [1, 1]);
+    }
+}

@@ -1,0 +1,106 @@
+//! Settling: alone or in the caller's transaction, fenced in either case.
+
+use std::time::Duration;
+
+use postrider_engine::lease::{Outcome, Settled, Settlement};
+use postrider_engine::runtime::{Verdict, decide};
+use postrider_engine::transport::{Fate, Receipt, TransportError};
+use sqlx::PgConnection;
+use tokio::time::Instant;
+
+use super::consumer::Shared;
+use super::trouble;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+
+impl Shared {
+    pub async fn settle(
+        &self,
+        batch: Vec<(Receipt, Verdict)>,
+    ) -> Result<Vec<Fate>, TransportError> {
+        // By place: the number of the lease there, and whether settling makes it a dead letter.
+        let mut places: Vec<Option<(i64, bool)>> = Vec::with_capacity(batch.len());
+        let mut settlements = Vec::with_capacity(batch.len());
+        for (receipt, verdict) in batch {
+            let Some(lease) = self.release(&receipt).await else {
+                places.push(None);
+                continue;
+            };
+            let policy = &self.subscription.policy;
+            let outcome = decide(policy, verdict, lease.attempts(), rand::random());
+            places.push(Some((lease.id(), matches!(outcome, Outcome::Dead { .. }))));
+            settlements.push(Settlement::new(lease, outcome));
+        }
+        if settlements.is_empty() {
+            return Ok(vec![Fate::Lost; places.len()]);
+        }
+        let settled = self.persist(&settlements).await?;
+        let lost = |id: i64| settled.lost.iter().any(|lost| lost.id == id);
+        Ok(places
+            .into_iter()
+            .map(|place| match place {
+                None => Fate::Lost,
+                Some((id, _)) if lost(id) => Fate::Lost,
+                Some((_, true)) => Fate::Dead,
+                Some((_, false)) => Fate::Settled,
+            })
+            .collect())
+    }
+
+    pub async fn settle_in(
+        &self,
+        transaction: &mut PgConnection,
+        receipts: Vec<Receipt>,
+    ) -> Result<(), TransportError> {
+        let mut settlements = Vec::with_capacity(receipts.len());
+        for receipt in receipts {
+            let lease = self.release(&receipt).await.ok_or(TransportError::Lost)?;
+            settlements.push(Settlement::new(lease, Outcome::Done));
+        }
+        let settled = self
+            .transport
+            .queue
+            .settle_many_in(transaction, &self.owner, &settlements)
+            .await
+            .map_err(trouble)?;
+        self.promote_later(settled.busy_keys);
+        if settled.lost.is_empty() {
+            Ok(())
+        } else {
+            Err(TransportError::Lost)
+        }
+    }
+
+    /// Writes these outcomes; while the database is away, for as long as the leases could last.
+    pub async fn persist(&self, batch: &[Settlement]) -> Result<Settled, TransportError> {
+        let end = Instant::now() + self.subscription.lease;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.persist_once(batch).await {
+                Err(error) if error.is_transient() && Instant::now() + pause < end => {
+                    tracing::warn!(%error, group = self.group(), "settling waits");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_secs(2));
+                }
+                Err(error) => return Err(trouble(error)),
+                Ok(mut settled) => {
+                    self.promote_later(std::mem::take(&mut settled.busy_keys));
+                    // A key's next delivery may be due now.
+                    self.look.send_replace(());
+                    return Ok(settled);
+                }
+            }
+        }
+    }
+
+    async fn persist_once(&self, batch: &[Settlement]) -> postrider_engine::Result<Settled> {
+        let mut tx = self.transport.pool.begin().await?;
+        let settled = self
+            .transport
+            .queue
+            .settle_many_in(&mut tx, &self.owner, batch)
+            .await?;
+        tx.commit().await?;
+        Ok(settled)
+    }
+}

@@ -1,0 +1,9 @@
+//! Transports against real servers: the conformance suite, and what each can do beyond it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod exactly_once;
+mod log;
+mod plans;
+mod postgres;
+mod publisher;
+mod support;
