@@ -10,6 +10,7 @@ pub mod audit;
 pub mod breaker;
 pub mod dead_letter;
 pub mod digest;
+pub mod doctor;
 pub mod duration;
 pub mod error;
 pub mod failure;

@@ -3,6 +3,7 @@
 
 mod breaker;
 mod digest;
+mod doctor;
 mod failure;
 mod inbox;
 mod leader;

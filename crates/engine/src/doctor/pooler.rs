@@ -1,0 +1,59 @@
+//! Is there a pooler in transaction mode between us and the server?
+//!
+//! Two connections are opened; behind such a pooler they may find themselves in one server session, or one of them in
+//! two. All questions go by the simple protocol, which every pooler understands.
+
+use sqlx::{Connection, PgConnection, Row};
+
+use super::exam::{Answer, Complaint, Exam, Unanswered};
+
+/// A pooler with many sessions may by chance give each connection its own.
+const ROUNDS: u32 = 3;
+
+pub(super) async fn look(exam: &Exam<'_>) -> Answer {
+    let longest = exam.limits.patience;
+    let shared = tokio::time::timeout(longest, shares_sessions(exam))
+        .await
+        .map_err(|_| Unanswered::TooLong(longest))??;
+    Ok(if shared {
+        vec![Complaint::warning(
+            "a pooler in transaction mode stands between the program and the server: notifications do not get through, so that work is found by polling alone, and named prepared statements fail unless the pooler knows them".to_owned(),
+            "point database.url at the server itself, or set the pooler's mode to session for this database",
+        )]
+    } else {
+        Vec::new()
+    })
+}
+
+async fn shares_sessions(exam: &Exam<'_>) -> Result<bool, sqlx::Error> {
+    let options = exam.pool.connect_options();
+    let mut one = PgConnection::connect_with(&options).await?;
+    let mut other = PgConnection::connect_with(&options).await?;
+    let mut shared = false;
+    for _ in 0..ROUNDS {
+        let before = session(&mut one).await?;
+        sqlx::raw_sql("begin read only").execute(&mut other).await?;
+        let theirs = session(&mut other).await?;
+        // Were there one session for both, asking now would wait for the other's transaction.
+        let after = if theirs == before {
+            theirs
+        } else {
+            session(&mut one).await?
+        };
+        sqlx::raw_sql("rollback").execute(&mut other).await?;
+        if theirs == before || after != before {
+            shared = true;
+            break;
+        }
+    }
+    one.close().await?;
+    other.close().await?;
+    Ok(shared)
+}
+
+async fn session(connection: &mut PgConnection) -> Result<i32, sqlx::Error> {
+    let row = sqlx::raw_sql("select pg_backend_pid()")
+        .fetch_one(connection)
+        .await?;
+    row.try_get(0)
+}
