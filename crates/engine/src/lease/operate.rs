@@ -141,7 +141,8 @@ impl Queue {
                 .unwrap_or_else(|| format!("{action} by {}", operator.name));
             query = query.bind(reason);
         }
-        let changed: Vec<(i64, Option<String>)> = query.fetch_all(&mut *transaction).await?;
+        let mut changed: Vec<(i64, Option<String>)> = query.fetch_all(&mut *transaction).await?;
+        changed.sort_unstable();
         let (ids, keys): (Vec<i64>, Vec<Option<String>>) = changed.into_iter().unzip();
         let deed = Deed {
             action,

@@ -2,14 +2,21 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod breaker;
+mod dead_letter;
 mod digest;
 mod doctor;
 mod failure;
 mod inbox;
 mod leader;
+mod lease;
 mod ledger;
 mod limits;
+mod migrate;
+mod operate;
+mod outbox;
 mod retry;
+mod runtime;
+mod schema;
 mod support;
 
 /// How many cases each property is tried with; `PROPTEST_CASES` asks for more.

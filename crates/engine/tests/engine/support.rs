@@ -1,5 +1,7 @@
 //! What the modules share: a migrated database each, and waiting for locks.
 
+pub mod own_table;
+
 use postrider_engine::migrate::Migrator;
 use postrider_testkit::TestDb;
 pub use postrider_testkit::eventually;

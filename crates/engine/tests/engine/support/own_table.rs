@@ -1,0 +1,63 @@
+//! A table in somebody's own words: finished rows stay.
+
+use postrider_engine::lease::{Columns, Finish, States, WorkTable};
+use sqlx::{Executor, PgPool};
+
+pub static PARCEL: WorkTable = WorkTable {
+    name: "shop.parcel",
+    columns: Columns {
+        id: "parcel_id",
+        state: "status",
+        attempts: "tries",
+        due: "next_try_at",
+        lease_until: "locked_until",
+        fence: "lock_token",
+        owner: "locked_by",
+        losses: "crashes",
+        finished: "closed_at",
+        parked: None,
+        error_code: "error_code",
+        error_category: None,
+        error_message: "error_text",
+    },
+    states: States {
+        ready: "PENDING",
+        leased: "RUNNING",
+        waiting: "RETRY_WAIT",
+        done: "SUCCEEDED",
+        dead: "DLQ",
+        cancelled: Some("CANCELLED"),
+        archived: Some("ARCHIVED"),
+    },
+    state_type: "text",
+    kind: None,
+    payload: "json_build_object('weight', t.weight)",
+    headers: None,
+    trace: None,
+    ordering: None,
+    finish: Finish::Keep,
+    max_losses: 3,
+};
+
+pub async fn create(pool: &PgPool) {
+    pool.execute(
+        "create schema shop;
+         create table shop.parcel (
+             parcel_id    bigint generated always as identity primary key,
+             weight       integer not null,
+             status       text not null default 'PENDING',
+             tries        integer not null default 0,
+             next_try_at  timestamptz not null default now(),
+             locked_until timestamptz,
+             lock_token   bigint,
+             locked_by    text,
+             crashes      integer not null default 0,
+             closed_at    timestamptz,
+             error_code   text,
+             error_text   text
+         ) with (fillfactor = 45);
+         create index on shop.parcel (next_try_at, parcel_id) where closed_at is null",
+    )
+    .await
+    .unwrap();
+}
