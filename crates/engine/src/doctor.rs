@@ -118,9 +118,8 @@ impl Doctor {
         }
         let mut present = Vec::new();
         for (table, max_attempts) in &self.tables {
-            if is_there(&exam, table, &mut report).await {
+            if let Some(words) = is_there(&exam, table, &mut report).await {
                 present.push(table.name);
-                let words = Words::new(table, &self.limits);
                 schema::examine(&exam, &words, &mut report).await;
                 items::examine(&exam, &words, *max_attempts, &mut report).await;
                 records::of_table(&exam, &words, &mut report).await;
@@ -142,29 +141,36 @@ pub async fn examine(pool: &PgPool, tables: &[&'static WorkTable]) -> Report {
 }
 
 /// A table that is not there is one finding, not a dozen.
-async fn is_there(exam: &Exam<'_>, table: &'static WorkTable, report: &mut Report) -> bool {
-    let complaint = match Queue::new(table) {
-        Err(error) => Complaint::critical(
+async fn is_there<'a>(
+    exam: &Exam<'a>,
+    table: &'static WorkTable,
+    report: &mut Report,
+) -> Option<Words<'a>> {
+    let missing = || {
+        Complaint::critical(
+            "the work table does not exist".to_owned(),
+            "bring the schema up to date with `postrider migrate`, and check that this is the right database",
+        )
+    };
+    let answer = match Queue::new(table) {
+        Err(error) => Ok(vec![Complaint::critical(
             format!("the descriptor can't be used: {error}"),
             "correct the descriptor in the program's source",
-        ),
+        )]),
         Ok(_) => {
             let sql = format!("select to_regclass('{}') is not null", table.name);
-            match exam.ask::<(bool,)>(sql).await {
-                Ok(rows) if rows.first().is_some_and(|(there,)| *there) => return true,
-                Ok(_) => Complaint::critical(
-                    "the work table does not exist".to_owned(),
-                    "bring the schema up to date with `postrider migrate`, and check that this is the right database",
-                ),
-                Err(unanswered) => {
-                    report.take("schema/table", Some(table.name), "", Err(unanswered));
-                    return false;
-                }
+            match exam.ask_one(sql).await {
+                Ok((true,)) => match Words::learn(exam, table).await {
+                    Ok(words) => return Some(words),
+                    Err(unanswered) => Err(unanswered),
+                },
+                Ok((false,)) => Ok(vec![missing()]),
+                Err(unanswered) => Err(unanswered),
             }
         }
     };
-    report.take("schema/table", Some(table.name), "", Ok(vec![complaint]));
-    false
+    report.take("schema/table", Some(table.name), "", answer);
+    None
 }
 
 async fn own(exam: &Exam<'_>, check: &Check) -> exam::Answer {

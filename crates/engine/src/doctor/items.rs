@@ -38,6 +38,11 @@ pub(super) async fn examine(
         unhandled(exam, words).await,
     );
     take(
+        "I1/unroutable",
+        "every message has somewhere to go",
+        unroutable(exam, words).await,
+    );
+    take(
         "I1/overdue",
         "nothing is overdue for long",
         overdue(exam, words).await,
@@ -228,6 +233,30 @@ group by 1 order by 2 desc limit {sample}",
     };
     let kinds = rows.into_iter().map(|row| row.0).filter(|k| !k.is_empty());
     Ok(vec![complaint.items(kinds, words.limits.sample)])
+}
+
+/// Kept until somebody subscribes; asked about again and again meanwhile.
+async fn unroutable(exam: &Exam<'_>, words: &Words<'_>) -> Answer {
+    let sql = format!(
+        "select w.kind, count(*) from {} where w.code = '{}' group by 1 order by 2 desc limit {}",
+        words.head(),
+        crate::publisher::UNROUTABLE,
+        words.limits.sample,
+    );
+    let rows: Vec<(String, i64)> = exam.ask(sql).await?;
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    let count: i64 = rows.iter().map(|row| row.1).sum();
+    let what = format!("at least {count} messages wait because nobody subscribes to their topics");
+    let advice = "migrate and start the consumer that should have them, or cancel them; the topics are named below";
+    Ok(vec![
+        Complaint::warning(what, advice).items(
+            rows.into_iter()
+                .map(|(topic, count)| format!("{topic}: {count}")),
+            words.limits.sample,
+        ),
+    ])
 }
 
 async fn overdue(exam: &Exam<'_>, words: &Words<'_>) -> Answer {

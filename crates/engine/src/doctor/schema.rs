@@ -2,7 +2,7 @@
 
 use super::Report;
 use super::exam::{Answer, Complaint, Exam, Unanswered};
-use super::words::Words;
+use super::words::{Words, claims};
 use crate::migrate::{MigrateError, Migrator};
 
 /// The columns that a claim changes must be in no index, or no claim stays on its page.
@@ -77,17 +77,13 @@ async fn plan(exam: &Exam<'_>, migrator: &Migrator) -> Answer {
 
 async fn claim_index(exam: &Exam<'_>, words: &Words<'_>) -> Answer {
     let columns = &words.table.columns;
-    // The index's first two columns are (due, id) and it holds exactly the unfinished rows.
+    let either = [None, words.table.kind].map(|kind| claims(words.table, kind));
     let sql = format!(
         "select i.indexrelid::regclass::text, i.indisvalid and i.indisready and i.indislive from pg_index i
-where i.indrelid = '{table}'::regclass and i.indnkeyatts >= 2
-  and pg_get_indexdef(i.indexrelid, 1, false) = '{due}' and pg_get_indexdef(i.indexrelid, 2, false) = '{id}'
-  and pg_get_expr(i.indpred, i.indrelid) = '({finished} IS NULL)'
-order by 2 desc",
-        table = words.name(),
-        due = columns.due,
-        id = columns.id,
-        finished = columns.finished,
+where i.indrelid = '{}'::regclass and (({}) or ({})) order by 2 desc",
+        words.name(),
+        either[0],
+        either[1],
     );
     let rows: Vec<(String, bool)> = exam.ask(sql).await?;
     Ok(match rows.first() {

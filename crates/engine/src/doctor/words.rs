@@ -8,6 +8,8 @@ use crate::lease::{Finish, WorkTable};
 pub(super) struct Words<'a> {
     pub table: &'static WorkTable,
     pub limits: &'a Limits,
+    /// The claim index begins with the kind, hence windows are read kind by kind.
+    pub by_kind: bool,
 }
 
 /// What a look at a window of items brought.
@@ -25,8 +27,8 @@ pub(super) struct Seen {
 
 impl Seen {
     /// `3 items`, or `at least 3 items` when the window did not reach all.
-    pub fn items(&self, window: u32) -> String {
-        let least = if self.looked >= i64::from(window) {
+    fn items(&self, reach: u32) -> String {
+        let least = if self.looked >= i64::from(reach) {
             "at least "
         } else {
             ""
@@ -37,8 +39,25 @@ impl Seen {
 }
 
 impl<'a> Words<'a> {
-    pub fn new(table: &'static WorkTable, limits: &'a Limits) -> Self {
-        Self { table, limits }
+    /// Looks which claim index the table has.
+    pub async fn learn(exam: &Exam<'a>, table: &'static WorkTable) -> Result<Self, Unanswered> {
+        let by_kind = match table.kind {
+            None => false,
+            Some(kind) => {
+                let sql = format!(
+                    "select count(*) > 0 from pg_index i where i.indrelid = '{}'::regclass
+and {} and i.indisvalid",
+                    table.name,
+                    claims(table, Some(kind)),
+                );
+                exam.ask_one::<(bool,)>(sql).await?.0
+            }
+        };
+        Ok(Self {
+            table,
+            limits: exam.limits,
+            by_kind,
+        })
     }
 
     pub fn name(&self) -> &'static str {
@@ -78,28 +97,46 @@ from {table} t",
 
     /// Unfinished items, first due first: by the claim index. Leased ones are near its beginning.
     pub fn head(&self) -> String {
-        let c = &self.table.columns;
-        format!(
-            "({select} where t.{finished} is null order by t.{due}, t.{id} limit {n}) w",
-            select = self.select(),
-            finished = c.finished,
-            due = c.due,
-            id = c.id,
-            n = self.limits.window
-        )
+        self.unfinished("")
     }
 
     /// Unfinished items that are never due: a range at the end of the claim index.
     pub fn parked(&self) -> String {
+        self.unfinished(&format!("and t.{} = 'infinity'", self.table.columns.due))
+    }
+
+    fn unfinished(&self, filter: &str) -> String {
         let c = &self.table.columns;
-        format!(
-            "({select} where t.{finished} is null and t.{due} = 'infinity' order by t.{due}, t.{id} limit {n}) w",
-            select = self.select(),
-            finished = c.finished,
-            due = c.due,
-            id = c.id,
-            n = self.limits.window
-        )
+        let (table, finished) = (self.table.name, c.finished);
+        let select = self.select();
+        let order = format!("order by t.{}, t.{}", c.due, c.id);
+        match self.table.kind {
+            Some(kind) if self.by_kind => format!(
+                "(with recursive kinds (kind) as (
+    (select t.{kind} from {table} t where t.{finished} is null order by t.{kind} limit 1)
+    union all
+    select (select t.{kind} from {table} t where t.{finished} is null and t.{kind} > k.kind order by t.{kind} limit 1)
+    from kinds k where k.kind is not null)
+select x.* from kinds k cross join lateral (
+    {select} where t.{finished} is null and t.{kind} = k.kind {filter} {order} limit {reach}) x
+limit {window}) w",
+                reach = self.reach(),
+                window = self.limits.window
+            ),
+            _ => format!(
+                "({select} where t.{finished} is null {filter} {order} limit {}) w",
+                self.limits.window
+            ),
+        }
+    }
+
+    /// So many rows seen, and there may be more.
+    fn reach(&self) -> u32 {
+        if self.by_kind {
+            (self.limits.window / 10).max(1)
+        } else {
+            self.limits.window
+        }
     }
 
     /// The oldest and the newest rows, finished or not: by the primary key.
@@ -181,7 +218,22 @@ from {window}",
         if seen.count == 0 {
             return Vec::new();
         }
-        let text = what(seen.items(self.limits.window));
+        let text = what(seen.items(self.reach()));
         vec![exam::Complaint::new(severity, text, advice).items(&seen.ids, self.limits.sample)]
     }
+}
+
+/// What a claim index `i` looks like: (due, id), or the kind before them, over exactly the unfinished rows.
+pub(super) fn claims(table: &WorkTable, kind: Option<&str>) -> String {
+    let c = &table.columns;
+    let columns: Vec<&str> = kind.into_iter().chain([c.due, c.id]).collect();
+    let columns: Vec<String> = (1..)
+        .zip(columns)
+        .map(|(place, name)| format!("pg_get_indexdef(i.indexrelid, {place}, false) = '{name}'"))
+        .collect();
+    format!(
+        "{} and pg_get_expr(i.indpred, i.indrelid) = '({} IS NULL)'",
+        columns.join(" and "),
+        c.finished
+    )
 }

@@ -7,12 +7,13 @@ use postrider_engine::doctor::{Doctor, Limits, Severity::*};
 use postrider_engine::lease::{Claim, Outcome, Queue, Settlement};
 use postrider_engine::migrate::Migrator;
 use postrider_engine::outbox::OUTBOX;
+use postrider_engine::transport::DELIVERIES;
 use sqlx::PgPool;
 
 use super::limits;
 
 fn doctor() -> Doctor {
-    Doctor::new([&OUTBOX])
+    Doctor::new([&OUTBOX, &DELIVERIES])
         .limits(limits())
         .migrator(Migrator::new([postrider_engine::migrations()]))
 }

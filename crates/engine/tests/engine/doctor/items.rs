@@ -2,6 +2,7 @@
 
 use postrider_engine::doctor::{Doctor, Limits, Severity::*};
 use postrider_engine::outbox::OUTBOX;
+use postrider_engine::transport::DELIVERIES;
 
 use super::{broken, examine, fine, healthy, limits, only, run};
 
@@ -114,6 +115,39 @@ async fn due_work_without_any_worker_is_found() {
     )
     .await;
     assert!(found.what.contains("no worker is alive"), "{found:?}");
+}
+
+#[tokio::test]
+async fn a_message_that_nobody_subscribes_to_is_found() {
+    let found = broken(
+        "insert into postrider.outbox (topic, payload, state, error_code, due)
+         select 'lonely', '{}', 'waiting', 'UNROUTABLE', now() + interval '30 seconds' from generate_series(1, 3)",
+        "I1/unroutable",
+        Warning,
+    )
+    .await;
+    assert_eq!(found.items, ["lonely: 3"]);
+}
+
+#[tokio::test]
+async fn a_table_that_is_claimed_kind_by_kind_is_read_kind_by_kind() {
+    let db = healthy().await;
+    // A backlog of one group, and one broken item of each of two others behind it.
+    run(
+        &db,
+        "insert into postrider.delivery (segment, message_id, consumer_group, topic, losses)
+         select 1, gen_random_uuid(), g, 't', (g <> 'busy')::int * 10
+         from unnest(array_fill('busy'::text, array[100]) || '{early, late}') g;
+         update postrider.delivery set due = due - interval '1 second' where consumer_group = 'busy'",
+    )
+    .await;
+    let few = Limits {
+        window: 50,
+        ..limits()
+    };
+    let doctor = Doctor::new([&DELIVERIES]).limits(few);
+    let found = only(&doctor.examine(&db.pool()).await, "I3/losses", Warning);
+    assert_eq!(found.items, ["101", "102"]);
 }
 
 #[tokio::test]
