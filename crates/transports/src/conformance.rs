@@ -83,6 +83,7 @@ macro_rules! conformance_tests {
         );
         $crate::conformance_tests!(@each $harness, consuming:
             a_dead_consumers_messages_move_on,
+            a_forgotten_delivery_comes_again,
             a_living_consumer_keeps_its_messages,
             what_is_put_off_comes_again_at_no_cost,
             failed_attempts_are_counted,
@@ -91,6 +92,7 @@ macro_rules! conformance_tests {
             closing_gives_back_at_no_cost,
             a_consumer_holds_no_more_than_its_prefetch,
             consumers_of_a_group_share_its_messages,
+            a_dropped_receive_loses_nothing,
         );
         $crate::conformance_tests!(@each $harness, order:
             messages_of_a_key_come_in_order,

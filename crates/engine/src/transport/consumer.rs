@@ -5,25 +5,43 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use sqlx::{PgConnection, PgPool};
+use tokio::sync::mpsc::UnboundedSender;
 
 use super::{Message, TransportError};
 use crate::runtime::Verdict;
 
-/// The right to settle one delivery. Not `Clone`, consumed by settling; dropping it means that the message comes again.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Receipt(u64);
+/// The right to settle one delivery. Not `Clone`, consumed by settling; dropping it means that the message comes again,
+/// though not before its lease has run out.
+#[derive(Debug)]
+pub struct Receipt {
+    number: u64,
+    dropped: Option<UnboundedSender<u64>>,
+}
 
 impl Receipt {
-    /// For transports: a number by which the consumer finds the delivery again.
+    /// For transports: a number by which the consumer finds the delivery again, and a way to hear that it was dropped.
     #[must_use]
-    pub const fn new(number: u64) -> Self {
-        Self(number)
+    pub const fn new(number: u64, dropped: UnboundedSender<u64>) -> Self {
+        Self {
+            number,
+            dropped: Some(dropped),
+        }
     }
 
-    /// For transports: that number.
+    /// For transports: that number, when the delivery is settled.
     #[must_use]
-    pub const fn number(&self) -> u64 {
-        self.0
+    pub fn redeem(mut self) -> u64 {
+        self.dropped = None;
+        self.number
+    }
+}
+
+impl Drop for Receipt {
+    fn drop(&mut self) {
+        if let Some(dropped) = self.dropped.take() {
+            // Without a consumer there is nobody to tell.
+            let _ = dropped.send(self.number);
+        }
     }
 }
 
@@ -54,6 +72,8 @@ pub enum Fate {
 /// Receives for one group. Closing it gives back what it holds, at no cost to any message.
 pub trait Consumer: Send + Sync + fmt::Debug {
     /// Up to `max` deliveries; waits up to `wait` for the first. None while as many are held as the prefetch allows.
+    ///
+    /// The future may be dropped at any moment: no delivery is lost with it.
     fn receive(
         &self,
         max: usize,

@@ -11,10 +11,12 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use postrider_crashpoint as crashpoint;
 use sqlx::{PgConnection, PgPool};
 use tokio_util::sync::CancellationToken;
 
 use super::{Consumer, Delivery, Fate, Message, Receipt, Subscription, Transport, TransportError};
+use crate::error::database_is_transient;
 use crate::failure::{Category, Failure};
 use crate::inbox::{Inbox, InboxError};
 use crate::runtime::{BoxError, Verdict};
@@ -163,6 +165,8 @@ impl Subscriber {
         match self.call(&mut tx, message).await {
             Verdict::Done => {
                 consumer.settle_in(&mut tx, vec![receipt]).await?;
+                crashpoint::point!("subscriber.before_shared_commit")
+                    .map_err(|error| self.trouble(error))?;
                 // If the connection breaks here nobody knows whether it committed. It comes again if it did not.
                 tx.commit().await.map_err(|error| self.trouble(error))?;
                 Ok(Fate::Settled)
@@ -184,8 +188,9 @@ impl Subscriber {
     ) -> Result<Fate, TransportError> {
         let verdict = match self.once(inbox, message).await {
             Ok(verdict) => verdict,
-            Err(error) => Verdict::retry(Failure::from_error("DATABASE", &error)),
+            Err(error) => unexpected(error.into()),
         };
+        crashpoint::point!("subscriber.before_ack").map_err(|error| self.trouble(error))?;
         consumer.settle_one(receipt, verdict).await
     }
 
@@ -199,6 +204,7 @@ impl Subscriber {
         }
         let verdict = self.call(&mut tx, message).await;
         if verdict == Verdict::Done {
+            crashpoint::point!("subscriber.before_commit")?;
             tx.commit().await?;
         }
         Ok(verdict)
@@ -211,10 +217,7 @@ impl Subscriber {
             .await;
         match answer {
             Ok(Ok(verdict)) => verdict,
-            Ok(Err(error)) => match error.downcast::<Failure>() {
-                Ok(failure) => Verdict::retry(*failure),
-                Err(error) => Verdict::retry(Failure::from_error("UNEXPECTED", &*error)),
-            },
+            Ok(Err(error)) => unexpected(error),
             Err(_) => Verdict::retry(Failure::with_category(
                 "HANDLER_PANIC",
                 Category::System,
@@ -223,13 +226,28 @@ impl Subscriber {
         }
     }
 
-    fn trouble(&self, error: sqlx::Error) -> TransportError {
+    fn trouble(&self, error: impl Into<crate::Error>) -> TransportError {
         TransportError::of_engine(self.transport.name(), error.into())
     }
 }
 
+/// What an error means that a handler let through: its own failure if it is one; "not now" if the database is away or
+/// two transactions stood in each other's way; otherwise something that may pass.
+fn unexpected(error: BoxError) -> Verdict {
+    let error = match error.downcast::<Failure>() {
+        Ok(failure) => return Verdict::retry(*failure),
+        Err(error) => error,
+    };
+    let by_driver = error.downcast_ref().is_some_and(database_is_transient);
+    let by_engine = error.downcast_ref().is_some_and(crate::Error::is_transient);
+    if by_driver || by_engine {
+        return not_now(&*error);
+    }
+    Verdict::retry(Failure::from_error("UNEXPECTED", &*error))
+}
+
 /// Our own database is away: no attempt was made.
-fn not_now(error: &sqlx::Error) -> Verdict {
+fn not_now(error: &(dyn std::error::Error + 'static)) -> Verdict {
     tracing::warn!(%error, "no connection for a message; it comes again");
     Verdict::Snooze(Duration::from_secs(1))
 }

@@ -39,6 +39,19 @@ pub async fn a_dead_consumers_messages_move_on(harness: &impl Harness) {
     assert_eq!(came, expected);
 }
 
+/// What is neither settled nor given back comes again, while its consumer lives on.
+pub async fn a_forgotten_delivery_comes_again(harness: &impl Harness) {
+    let names = Names::new("forgotten");
+    let transport = harness.connect().await;
+    let consumer = transport.subscribe(names.subscription()).await.unwrap();
+    publish(&*transport, &names.messages(1)).await;
+    drop(receive_one(&*consumer).await);
+    let again = receive_one(&*consumer).await;
+    assert!(again.redelivered);
+    assert_eq!(consumer.ack(again.receipt).await.unwrap(), Fate::Settled);
+    assert_eq!(consumer.held(), 0);
+}
+
 /// However long a handler takes, as long as its consumer lives nobody else gets the message.
 pub async fn a_living_consumer_keeps_its_messages(harness: &impl Harness) {
     let names = Names::new("keeps");
@@ -214,4 +227,31 @@ pub async fn consumers_of_a_group_share_its_messages(harness: &impl Harness) {
         }
     }
     assert!(seen.values().all(|times| *times == 1), "some came twice");
+}
+
+/// Who stops waiting (a deadline, a stop) loses nothing that was on its way.
+pub async fn a_dropped_receive_loses_nothing(harness: &impl Harness) {
+    const COUNT: usize = 150;
+    let names = Names::new("dropped");
+    let transport = harness.connect().await;
+    // So long that what got lost would not come again in time.
+    let subscription = names.subscription().lease(10 * DEADLINE).prefetch(20);
+    let consumer = transport.subscribe(subscription).await.unwrap();
+    publish(&*transport, &names.messages(COUNT)).await;
+    let end = Instant::now() + DEADLINE;
+    let (mut done, mut dropped) = (0, 0);
+    while done < COUNT {
+        assert!(Instant::now() < end, "{done} of {COUNT} came");
+        let patience = Duration::from_micros(u64::try_from(dropped % 40).unwrap() * 100);
+        let receiving = consumer.receive(7, DEADLINE);
+        let Ok(received) = tokio::time::timeout(patience, receiving).await else {
+            dropped += 1;
+            continue;
+        };
+        for delivery in received.unwrap() {
+            assert_eq!(consumer.ack(delivery.receipt).await.unwrap(), Fate::Settled);
+            done += 1;
+        }
+    }
+    assert!(dropped > 0);
 }

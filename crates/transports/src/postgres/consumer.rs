@@ -1,6 +1,6 @@
 //! A consumer: what it holds, and its life.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use postrider_engine::transport::{
     Consumer, Delivery, Fate, Receipt, Subscription, Transport, TransportError,
 };
 use sqlx::{PgConnection, PgPool};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{PostgresTransport, keeper, receive::Rescue};
@@ -39,9 +39,13 @@ pub(super) struct Shared {
     pub bytes: AtomicUsize,
     pub suspect_out: AtomicBool,
     pub next: AtomicU64,
+    /// Receipts that were dropped: their leases are left to run out.
+    pub dropped: mpsc::UnboundedSender<u64>,
     /// There is room again, or a key's next delivery is due: look.
     pub look: watch::Sender<()>,
     pub rescue: tokio::sync::Mutex<Rescue>,
+    /// Claimed and not received yet.
+    pub ready: Mutex<VecDeque<Delivery>>,
     /// One claim at a time, so that the prefetch is kept.
     pub turn: tokio::sync::Mutex<()>,
     /// Ordering keys to be promoted a little later.
@@ -59,12 +63,12 @@ impl Shared {
             self.suspect_out.store(true, Ordering::Relaxed);
         }
         self.held.lock().await.insert(number, held);
-        Receipt::new(number)
+        Receipt::new(number, self.dropped.clone())
     }
 
     /// Lets go of a delivery; none if it was lost meanwhile.
-    pub async fn release(&self, receipt: &Receipt) -> Option<Lease> {
-        let held = self.held.lock().await.remove(&receipt.number())?;
+    pub async fn release(&self, number: u64) -> Option<Lease> {
+        let held = self.held.lock().await.remove(&number)?;
         self.forget(&held);
         Some(held.lease)
     }
@@ -103,6 +107,7 @@ pub(super) struct PostgresConsumer {
 
 impl PostgresConsumer {
     pub fn start(transport: PostgresTransport, subscription: Subscription) -> Self {
+        let (dropped, heard) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             transport,
             subscription,
@@ -112,13 +117,15 @@ impl PostgresConsumer {
             bytes: AtomicUsize::new(0),
             suspect_out: AtomicBool::new(false),
             next: AtomicU64::new(1),
+            dropped,
             look: watch::Sender::new(()),
             rescue: tokio::sync::Mutex::new(Rescue::default()),
+            ready: Mutex::new(VecDeque::new()),
             turn: tokio::sync::Mutex::new(()),
             busy_keys: Mutex::new(Vec::new()),
             closed: AtomicBool::new(false),
         });
-        let keeper = tokio::spawn(keeper::keep(Arc::clone(&shared)));
+        let keeper = tokio::spawn(keeper::keep(Arc::clone(&shared), heard));
         Self {
             shared,
             keeper: AbortOnDropHandle::new(keeper),

@@ -4,6 +4,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use postrider_engine::Result;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::consumer::Shared;
@@ -14,12 +15,19 @@ const TICK: Duration = Duration::from_millis(50);
 const SWEEP_EVERY: Duration = Duration::from_secs(15);
 
 /// Runs until it is dropped.
-pub(super) async fn keep(shared: Arc<Shared>) {
+pub(super) async fn keep(shared: Arc<Shared>, mut dropped: mpsc::UnboundedReceiver<u64>) {
     let renew_every = shared.subscription.lease / 3;
     let mut renewed = Instant::now();
     let mut swept = Instant::now();
     loop {
         tokio::time::sleep(TICK.min(renew_every)).await;
+        while let Ok(number) = dropped.try_recv() {
+            tracing::warn!(
+                group = shared.group(),
+                "a delivery was neither settled nor given back"
+            );
+            shared.release(number).await;
+        }
         if renewed.elapsed() >= renew_every {
             renewed = Instant::now();
             // Longer than until the next one makes no sense.

@@ -1,6 +1,7 @@
 //! Receiving: claims within the limits, suspects one at a time, and patience between two looks.
 
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use postrider_engine::failure::{Category, Failure};
@@ -40,8 +41,9 @@ impl Default for Rescue {
 }
 
 impl Shared {
+    /// Safe to drop: a claim that was begun ends in a task of its own, and the next call finds what it brought.
     pub async fn receive(
-        &self,
+        self: &Arc<Self>,
         max: usize,
         wait: Duration,
     ) -> Result<Vec<Delivery>, TransportError> {
@@ -52,7 +54,10 @@ impl Shared {
         loop {
             hints.mark_unchanged();
             look.mark_unchanged();
-            let deliveries = self.take(max).await?;
+            let fetched = tokio::spawn(Arc::clone(self).fetch(max)).await;
+            // A claim that panicked is a mistake of ours; what it held comes again by itself.
+            fetched.unwrap_or(Err(TransportError::Closed))?;
+            let deliveries = self.take(max);
             let now = Instant::now();
             if !deliveries.is_empty() || now >= deadline {
                 return Ok(deliveries);
@@ -66,18 +71,36 @@ impl Shared {
         }
     }
 
-    async fn take(&self, max: usize) -> Result<Vec<Delivery>, TransportError> {
+    /// What is ready, without waiting for anything: between taking and returning nothing can get lost.
+    fn take(&self, max: usize) -> Vec<Delivery> {
+        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = max.min(ready.len());
+        ready.drain(..count).collect()
+    }
+
+    fn make_ready(&self, delivery: Delivery) {
+        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        ready.push_back(delivery);
+    }
+
+    fn is_ready(&self) -> bool {
+        let ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        !ready.is_empty()
+    }
+
+    /// Claims up to `max` deliveries, unless some are ready already.
+    async fn fetch(self: Arc<Self>, max: usize) -> Result<(), TransportError> {
         let _turn = self.turn.lock().await;
         if self.closed.load(Ordering::Relaxed) {
             return Err(TransportError::Closed);
         }
+        if self.is_ready() {
+            return Ok(());
+        }
         let mut rescue = self.rescue.lock().await;
         let room = self.room(rescue.heaviest).min(max);
-        if room == 0 {
-            return Ok(Vec::new());
-        }
-        if let Some(delivery) = self.take_suspect(&mut rescue).await? {
-            return Ok(vec![delivery]);
+        if room == 0 || self.take_suspect(&mut rescue).await? {
+            return Ok(());
         }
         let limit = u32::try_from(room).unwrap_or(u32::MAX);
         let claim =
@@ -94,11 +117,10 @@ impl Shared {
             .unwrap_or(0)
             .max(rescue.heaviest - rescue.heaviest / 8)
             .max(64);
-        let mut deliveries = Vec::with_capacity(claimed.len());
         for (lease, item) in claimed {
-            deliveries.extend(self.hand_out(lease, &item, false).await?);
+            self.hand_out(lease, &item, false).await?;
         }
-        Ok(deliveries)
+        Ok(())
     }
 
     /// How many more may be held; with nothing in hand always one, however heavy.
@@ -109,13 +131,13 @@ impl Shared {
         by_count.min(by_bytes).max(usize::from(held == 0))
     }
 
-    /// A delivery whose consumer was lost, alone; none while another such is out.
-    async fn take_suspect(&self, rescue: &mut Rescue) -> Result<Option<Delivery>, TransportError> {
+    /// A delivery whose consumer was lost, alone; none while another such is out. True if there was one.
+    async fn take_suspect(&self, rescue: &mut Rescue) -> Result<bool, TransportError> {
         if self.suspect_out.load(Ordering::Relaxed) {
-            return Ok(None);
+            return Ok(false);
         }
         if rescue.ids.is_empty() && !self.look_for_suspects(rescue).await? {
-            return Ok(None);
+            return Ok(false);
         }
         while !rescue.ids.is_empty() {
             let (queue, pool) = (&self.transport.queue, &self.transport.pool);
@@ -129,8 +151,8 @@ impl Shared {
                     rescue.ids.retain(|id| *id != item.id);
                     metrics::counter!("postrider_rescued_total", "table" => queue.table().name)
                         .increment(1);
-                    if let Some(delivery) = self.hand_out(lease, &item, true).await? {
-                        return Ok(Some(delivery));
+                    if self.hand_out(lease, &item, true).await? {
+                        return Ok(true);
                     }
                 }
                 Some(Suspect::GiveUp(lease, item)) => {
@@ -146,7 +168,7 @@ impl Shared {
                 }
             }
         }
-        Ok(None)
+        Ok(false)
     }
 
     /// Looks at the head of the group's deliveries and at one window further on; true if suspects were found.
@@ -178,20 +200,20 @@ impl Shared {
         Ok(!rescue.ids.is_empty())
     }
 
-    /// Opens the envelope; a delivery whose message can't be read is a dead letter at once.
+    /// Opens the envelope; a delivery whose message can't be read is a dead letter at once. True if it is ready now.
     async fn hand_out(
         &self,
         lease: Lease,
         item: &Item,
         suspect: bool,
-    ) -> Result<Option<Delivery>, TransportError> {
+    ) -> Result<bool, TransportError> {
         let message = match envelope::open(item) {
             Ok(message) => message,
             Err(failure) => {
                 tracing::error!(group = self.group(), delivery = item.id, %failure, "given up");
                 self.persist(&[Settlement::new(lease, Outcome::Dead { failure })])
                     .await?;
-                return Ok(None);
+                return Ok(false);
             }
         };
         let held = Held {
@@ -199,11 +221,13 @@ impl Shared {
             bytes: message.weight(),
             suspect,
         };
-        Ok(Some(Delivery {
+        let receipt = self.hold(held).await;
+        self.make_ready(Delivery {
             message,
             attempts: u32::try_from(item.attempts).unwrap_or(0),
             redelivered: item.attempts > 0 || item.losses > 0,
-            receipt: self.hold(held).await,
-        }))
+            receipt,
+        });
+        Ok(true)
     }
 }

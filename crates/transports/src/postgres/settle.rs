@@ -22,7 +22,7 @@ impl Shared {
         let mut places: Vec<Option<(i64, bool)>> = Vec::with_capacity(batch.len());
         let mut settlements = Vec::with_capacity(batch.len());
         for (receipt, verdict) in batch {
-            let Some(lease) = self.release(&receipt).await else {
+            let Some(lease) = self.release(receipt.redeem()).await else {
                 places.push(None);
                 continue;
             };
@@ -54,7 +54,8 @@ impl Shared {
     ) -> Result<(), TransportError> {
         let mut settlements = Vec::with_capacity(receipts.len());
         for receipt in receipts {
-            let lease = self.release(&receipt).await.ok_or(TransportError::Lost)?;
+            let lease = self.release(receipt.redeem()).await;
+            let lease = lease.ok_or(TransportError::Lost)?;
             settlements.push(Settlement::new(lease, Outcome::Done));
         }
         let settled = self

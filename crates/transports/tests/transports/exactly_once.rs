@@ -11,7 +11,7 @@ use postrider_engine::runtime::{BoxError, Verdict};
 use postrider_engine::transport::{
     Handle, Message, MessageId, Published, Subscriber, Subscription, Transport, TransportError,
 };
-use postrider_testkit::{TestDb, eventually};
+use postrider_testkit::{TestDb, crash, eventually};
 use postrider_transports::PostgresTransport;
 use sqlx::{PgConnection, PgPool};
 use tokio_util::sync::CancellationToken;
@@ -71,7 +71,15 @@ fn unsteady() -> Arc<Handle> {
     handle
 }
 
-async fn every_effect_happens_once(transport: Arc<PostgresTransport>, effects: PgPool) {
+async fn every_effect_happens_once(
+    transport: Arc<PostgresTransport>,
+    effects: PgPool,
+    crash_points: &[&str],
+) {
+    let traps: Vec<_> = crash_points
+        .iter()
+        .map(|point| crash::at(point).on_hit(3).error())
+        .collect();
     sqlx::raw_sql(EFFECTS).execute(&effects).await.unwrap();
     transport.declare("paid", "wallet").await.unwrap();
     let messages = messages(60);
@@ -103,6 +111,7 @@ async fn every_effect_happens_once(transport: Arc<PostgresTransport>, effects: P
     }
     let counts: (i64, i64) = sqlx::query_as(COUNTS).fetch_one(&effects).await.unwrap();
     assert_eq!(counts, (60, 60));
+    assert!(traps.iter().all(|trap| trap.fired() == 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -110,7 +119,7 @@ async fn an_effect_in_the_same_database_happens_once_without_an_inbox() {
     let db = database().await;
     let transport = transport_of(&db).await;
     assert!(transport.shares(&db.pool()).await.unwrap());
-    every_effect_happens_once(transport, db.pool()).await;
+    every_effect_happens_once(transport, db.pool(), &["subscriber.before_shared_commit"]).await;
     let inbox: i64 = sqlx::query_scalar("select count(*) from postrider.inbox")
         .fetch_one(&db.pool())
         .await
@@ -123,7 +132,8 @@ async fn an_effect_in_another_database_happens_once_by_the_inbox() {
     let (db, wallet) = (database().await, database().await);
     let transport = transport_of(&db).await;
     assert!(!transport.shares(&wallet.pool()).await.unwrap());
-    every_effect_happens_once(transport, wallet.pool()).await;
+    let points = ["subscriber.before_commit", "subscriber.before_ack"];
+    every_effect_happens_once(transport, wallet.pool(), &points).await;
     let inbox: i64 = sqlx::query_scalar("select count(*) from postrider.inbox")
         .fetch_one(&wallet.pool())
         .await
