@@ -18,6 +18,7 @@ mod keeper;
 mod layout;
 mod leftovers;
 mod log;
+mod presence;
 mod server;
 mod settings;
 
@@ -30,6 +31,7 @@ use tokio::sync::{oneshot, watch};
 
 pub use binaries::{Installation, installations};
 pub use error::Error;
+pub use presence::{Presence, presence};
 
 /// The database that the program finds in its private cluster.
 pub const DATABASE: &str = "postrider";

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use postrider_embedded::{Error, Options, Postgres, State};
+use postrider_embedded::{Error, Options, Postgres, Presence, State, presence};
 use sqlx::Connection;
 use sqlx::postgres::PgConnection;
 
@@ -164,4 +164,20 @@ impl FakePrograms {
     fn path(&self) -> PathBuf {
         self.0.path().to_owned()
     }
+}
+
+#[tokio::test]
+async fn a_look_at_a_directory_tells_its_state_and_changes_nothing() {
+    let dir = open_dir();
+    assert!(matches!(presence(dir.path()), Ok(Presence::Absent)));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    let postgres = start(dir.path()).await;
+    let Ok(Presence::Running(options)) = presence(dir.path()) else {
+        panic!("the server runs");
+    };
+    let mut guest = PgConnection::connect_with(&options).await.unwrap();
+    assert_eq!(ask(&mut guest, "SELECT 'yes'").await, "yes");
+    drop(guest);
+    postgres.stop().await.unwrap();
+    assert!(matches!(presence(dir.path()), Ok(Presence::Stopped)));
 }
