@@ -1,6 +1,12 @@
 //! Roles: what one process does. All are stateless; any number of each may run on one database.
 
+mod housekeeper;
+mod parts;
+mod publisher;
+
 use std::{collections::BTreeSet, fmt, str::FromStr};
+
+pub use parts::Parts;
 
 /// One kind of work that a process can take on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,6 +57,12 @@ impl fmt::Display for Role {
 pub struct Roles(BTreeSet<Role>);
 
 impl Roles {
+    /// This role and no other.
+    #[must_use]
+    pub fn just(role: Role) -> Self {
+        Self([role].into())
+    }
+
     /// Was this role asked for?
     #[must_use]
     pub fn has(&self, role: Role) -> bool {

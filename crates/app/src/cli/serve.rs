@@ -12,7 +12,7 @@ use crate::{
     exit::{Exit, Failure},
     http::{self, Metrics, Readiness},
     logging,
-    roles::{Role, Roles},
+    roles::{Parts, Roles},
 };
 
 /// How often metrics are tidied.
@@ -55,6 +55,7 @@ pub struct Running {
     database: Database,
     readiness: Arc<Readiness>,
     server: JoinHandle<bool>,
+    parts: Parts,
     upkeep: JoinHandle<()>,
     stop: CancellationToken,
 }
@@ -97,15 +98,21 @@ impl Running {
                 metrics.upkeep();
             }
         });
-        for role in Role::ALL {
-            readiness.started(role);
-        }
+        let parts = Parts::start(
+            config,
+            &roles,
+            database.pool().clone(),
+            &readiness,
+            stop.clone(),
+        )
+        .await?;
         tracing::info!(%address, %roles, "ready");
         Ok(Self {
             address,
             database,
             readiness,
             server,
+            parts,
             upkeep,
             stop,
         })
@@ -121,7 +128,7 @@ impl Running {
         self.stop.cancelled().await;
         tracing::info!("stopping");
         self.readiness.stopping();
-        let server = self.server.await;
+        let (server, ()) = tokio::join!(self.server, self.parts.ended());
         self.upkeep.abort();
         self.database.close().await;
         tracing::info!("stopped");

@@ -15,6 +15,7 @@ mod values;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use bytesize::ByteSize;
+use postrider_engine::{breaker, inbox};
 use postrider_web::{Token, Tokens};
 use serde::Deserialize;
 
@@ -36,6 +37,10 @@ pub struct Config {
     pub server: Server,
     /// The database.
     pub database: Database,
+    /// When an outside dependency is left alone for a while.
+    pub breaker: breaker::Settings,
+    /// How long things are kept.
+    pub retention: Retention,
     /// Logs.
     pub log: Log,
 }
@@ -78,6 +83,21 @@ pub struct Database {
     /// Directory of the PostgreSQL programs.
     #[serde(deserialize_with = "values::optional")]
     pub bin_dir: Option<PathBuf>,
+}
+
+/// `[retention]`
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Retention {
+    /// The journal of attempts and completions.
+    #[serde(with = "postrider_engine::duration")]
+    pub attempts: Duration,
+    /// Ids of handled messages.
+    #[serde(with = "postrider_engine::duration")]
+    pub inbox: Duration,
+    /// The log of published messages.
+    #[serde(with = "postrider_engine::duration")]
+    pub messages: Duration,
 }
 
 /// `[log]`
@@ -148,6 +168,12 @@ impl Config {
             if duration.is_zero() {
                 found.push((key, "must be longer than zero".into()));
             }
+        }
+        if self.retention.inbox < inbox::MIN_RETENTION {
+            found.push((
+                "retention.inbox",
+                "must be at least 24h, or a redelivery would not be recognised".into(),
+            ));
         }
         if server.body_limit.as_u64() == 0 {
             found.push(("server.body_limit", "must be at least 1 byte".into()));

@@ -42,6 +42,14 @@ impl Readiness {
             .insert(role);
     }
 
+    /// This role can't work any more.
+    pub fn failed(&self, role: Role) {
+        self.running
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&role);
+    }
+
     /// Nothing new is taken on: a load balancer should look elsewhere.
     pub fn stopping(&self) {
         self.running

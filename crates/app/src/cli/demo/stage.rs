@@ -27,7 +27,7 @@ use crate::{
     },
     exit::{Exit, Failure},
     logging,
-    roles::Roles,
+    roles::{Role, Roles},
 };
 
 /// How long any scene may take.
@@ -62,7 +62,7 @@ pub async fn play(
     let stop = CancellationToken::new();
     let began = Instant::now();
     let progress = output.spinner("starting PostgreSQL");
-    let running = Running::start(&config, Roles::default(), stop.clone()).await?;
+    let running = Running::start(&config, Roles::just(Role::Api), stop.clone()).await?;
     progress.finish_and_clear();
     let stage = Stage { output, began };
     stage.say(

@@ -1,0 +1,62 @@
+//! Housekeeping under a leader lease: what is older than its retention is let go.
+
+use std::time::Duration;
+
+use postrider_engine::{
+    Error, inbox, journal,
+    leader::{Periodic, run_periodic},
+};
+use postrider_transports::{PostgresTransport, postgres::Retention as LogRetention};
+use sqlx::PgPool;
+
+use super::parts::Ground;
+use crate::config::Retention;
+
+/// How often. Each run does a bounded amount and leaves the rest to the next piece.
+const EVERY: Duration = Duration::from_secs(60);
+
+/// Rows per statement: short transactions, so that vacuum and claims never wait for us.
+const PIECE: u32 = 5_000;
+
+/// The periodic task, until the stop.
+pub(super) fn part(
+    ground: &Ground,
+    retention: Retention,
+) -> impl Future<Output = Result<(), Error>> + Send + 'static {
+    let (pool, transport) = (ground.pool.clone(), ground.transport.clone());
+    let task = move |_| tidy(pool.clone(), transport.clone(), retention);
+    run_periodic(
+        ground.pool.clone(),
+        Periodic::new("housekeeping", EVERY),
+        ground.stop.clone(),
+        task,
+    )
+}
+
+async fn tidy(
+    pool: PgPool,
+    transport: PostgresTransport,
+    retention: Retention,
+) -> Result<(), Error> {
+    let mut attempts = 0;
+    loop {
+        let pruned = journal::prune(&pool, retention.attempts, PIECE).await?;
+        attempts += pruned;
+        if pruned < u64::from(PIECE) {
+            break;
+        }
+    }
+    let inbox = inbox::forget(&pool, retention.inbox).await?;
+    let log = LogRetention {
+        keep: retention.messages,
+        ..LogRetention::default()
+    };
+    let kept = transport.retain(log).await?;
+    tracing::debug!(
+        attempts,
+        inbox,
+        segments = kept.dropped.len(),
+        "let go what is old"
+    );
+    Ok(())
+}

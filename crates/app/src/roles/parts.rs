@@ -1,0 +1,106 @@
+//! What runs beside the HTTP server: the parts that the roles ask for, from start to stop.
+
+use std::{sync::Arc, time::Duration};
+
+use postrider_engine::breaker::{self, Breakers};
+use postrider_transports::PostgresTransport;
+use sqlx::PgPool;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::{Role, Roles, housekeeper, publisher};
+use crate::{
+    config::Config,
+    exit::{Exit, Failure, chain},
+    http::Readiness,
+};
+
+/// How long parts may take to end in order; a worker that stops may finish what it holds.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// The running parts of one process.
+pub struct Parts {
+    tasks: JoinSet<()>,
+}
+
+/// What every part is made from.
+pub(super) struct Ground {
+    pub pool: PgPool,
+    pub transport: PostgresTransport,
+    pub breakers: Breakers,
+    pub stop: CancellationToken,
+}
+
+impl Parts {
+    /// Starts what the roles ask for, and tells `readiness` what runs.
+    pub async fn start(
+        config: &Config,
+        roles: &Roles,
+        pool: PgPool,
+        readiness: &Arc<Readiness>,
+        stop: CancellationToken,
+    ) -> Result<Self, Failure> {
+        let failed = |e: postrider_engine::Error| {
+            Failure::caused(Exit::Database, "a role can't be started", &e)
+        };
+        let breakers = Breakers::new(config.breaker);
+        let transport = PostgresTransport::new(pool.clone()).map_err(failed)?;
+        let ground = Ground {
+            pool,
+            transport,
+            breakers,
+            stop,
+        };
+        let mut parts = Self {
+            tasks: JoinSet::new(),
+        };
+        let board = (
+            ground.pool.clone(),
+            ground.breakers.clone(),
+            ground.stop.clone(),
+        );
+        parts
+            .tasks
+            .spawn(breaker::publish(board.0, board.1, board.2));
+        if roles.has(Role::Publisher) {
+            let worker = publisher::part(&ground).await.map_err(failed)?;
+            parts.run(Role::Publisher, readiness, worker.run(ground.stop.clone()));
+        }
+        if roles.has(Role::Scheduler) {
+            let task = housekeeper::part(&ground, config.retention);
+            parts.run(Role::Scheduler, readiness, task);
+        }
+        // The API and the console are the HTTP server's, and no service has registered work for the worker yet.
+        for role in [Role::Api, Role::Worker, Role::Console] {
+            readiness.started(role);
+        }
+        Ok(parts)
+    }
+
+    /// A part that ends before it is told to can't work: that is said, and `/readyz` shows it.
+    fn run(
+        &mut self,
+        role: Role,
+        readiness: &Arc<Readiness>,
+        part: impl Future<Output = postrider_engine::Result<()>> + Send + 'static,
+    ) {
+        readiness.started(role);
+        let readiness = Arc::clone(readiness);
+        self.tasks.spawn(async move {
+            if let Err(error) = part.await {
+                readiness.failed(role);
+                tracing::error!(%role, error = chain(&error), "a role has stopped working");
+            }
+        });
+    }
+
+    /// Waits until all have ended; they were told to by the token that they were started with.
+    pub async fn ended(mut self) {
+        let all = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(PATIENCE, all).await.is_err() {
+            tracing::warn!(
+                "a part of the program did not end in order; what it held is claimed again"
+            );
+        }
+    }
+}
