@@ -110,6 +110,7 @@ impl Inbox {
             .bind(lock_wait::setting(self.patience))
             .fetch_one(tx)
             .await?;
+        postrider_crashpoint::point!("inbox.taken").map_err(Error::from)?;
         Ok(first > 0)
     }
 

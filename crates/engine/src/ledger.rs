@@ -129,6 +129,7 @@ impl Ledger {
             .fetch_one(&mut *tx)
             .await?;
         if first > 0 {
+            postrider_crashpoint::point!("ledger.accepted").map_err(Error::from)?;
             return Ok(Acceptance::Accepted);
         }
         let recorded = self.get(tx, key).await?;
@@ -170,6 +171,7 @@ impl Ledger {
             .bind(result.map(record::storable))
             .execute(&mut *tx)
             .await?;
+        postrider_crashpoint::point!("ledger.finished").map_err(Error::from)?;
         self.require_change(tx, key, done.rows_affected()).await
     }
 

@@ -47,6 +47,7 @@ impl Queue {
             .bind(seconds(lease))
             .fetch_all(connection)
             .await?;
+        postrider_crashpoint::point!("renew.after_commit")?;
         Ok(kept.into_iter().collect())
     }
 }

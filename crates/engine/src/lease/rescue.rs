@@ -75,6 +75,7 @@ impl Queue {
             .fetch_optional(pool)
             .await?;
         let Some(row) = row else { return Ok(None) };
+        postrider_crashpoint::point!("rescue.after_commit")?;
         let (lease, item) = Item::from_row(&row, fence)?;
         Ok(Some(if item.losses >= i32::from(self.table.max_losses) {
             Suspect::GiveUp(lease, item)

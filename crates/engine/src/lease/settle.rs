@@ -212,6 +212,7 @@ impl Queue {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
+        crashpoint::point!("promote.before")?;
         let keys: Vec<&str> = keys.iter().map(AsRef::as_ref).collect();
         Ok(sqlx::query_scalar(AssertSqlSafe(promote.clone()))
             .bind(keys)

@@ -13,7 +13,6 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
 use super::{Message, OUTBOX, Receipt, bulk, enqueue};
-use crate::error::database_is_transient;
 use crate::wake::Waker;
 use crate::{Error, Result};
 
@@ -129,10 +128,9 @@ async fn write(
         let answers = match group(&pool, &messages).await {
             Ok(receipts) => receipts.into_iter().map(Ok).collect(),
             Err(error) if batch.len() == 1 => vec![Err(error)],
-            Err(Error::Database(error))
-                if database_is_transient(&error) && !is_lock_timeout(&error) =>
-            {
-                unanswered(&batch, error)
+            // The batch may have committed: repeating it could enqueue everything twice.
+            Err(error) if error.is_transient() && !is_lock_timeout(&error) => {
+                unanswered(batch.len(), error)
             }
             Err(_) => one_by_one(&pool, &messages).await,
         };
@@ -146,11 +144,11 @@ async fn write(
     }
 }
 
-fn is_lock_timeout(error: &sqlx::Error) -> bool {
-    error
+fn is_lock_timeout(error: &Error) -> bool {
+    matches!(error, Error::Database(error) if error
         .as_database_error()
         .and_then(sqlx::error::DatabaseError::code)
-        .is_some_and(|code| code == "55P03")
+        .is_some_and(|code| code == "55P03"))
 }
 
 /// All in one transaction; receipts in the order of the messages.
@@ -167,11 +165,9 @@ async fn group(pool: &PgPool, messages: &[&Message]) -> Result<Vec<Receipt>> {
     if plain.len() == messages.len() {
         // One statement is a transaction of its own: two round trips fewer.
         let mut connection = pool.acquire().await?;
-        return Ok(bulk::insert(&mut connection, &plain)
-            .await?
-            .into_iter()
-            .map(new)
-            .collect());
+        let ids = bulk::insert(&mut connection, &plain).await?;
+        postrider_crashpoint::point!("enqueue.after_plain")?;
+        return Ok(ids.into_iter().map(new).collect());
     }
     let mut tx = pool.begin().await?;
     sqlx::query(BOUND_LOCK_WAIT).execute(&mut *tx).await?;
@@ -191,6 +187,7 @@ async fn group(pool: &PgPool, messages: &[&Message]) -> Result<Vec<Receipt>> {
     .into_iter();
     postrider_crashpoint::point!("enqueue.before_commit")?;
     tx.commit().await?;
+    postrider_crashpoint::point!("enqueue.after_commit")?;
     let receipts: Option<Vec<Receipt>> = receipts
         .into_iter()
         .map(|receipt| receipt.or_else(|| ids.next().map(new)))
@@ -217,16 +214,14 @@ async fn one_by_one(pool: &PgPool, messages: &[&Message]) -> Vec<Result<Receipt>
 }
 
 /// The connection broke: nobody knows, and everybody is told so.
-fn unanswered(batch: &[Request], error: sqlx::Error) -> Vec<Result<Receipt>> {
+fn unanswered(count: usize, error: Error) -> Vec<Result<Receipt>> {
     let text = error.to_string();
-    let mut first = Some(error);
-    batch
-        .iter()
-        .map(|_| {
-            let error = first
-                .take()
-                .unwrap_or_else(|| sqlx::Error::Io(std::io::Error::other(text.clone())));
-            Err(Error::Database(error))
-        })
+    let others = std::iter::repeat_with(|| {
+        Error::Database(sqlx::Error::Io(std::io::Error::other(text.clone())))
+    });
+    std::iter::once(error)
+        .chain(others)
+        .take(count)
+        .map(Err)
         .collect()
 }
