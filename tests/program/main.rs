@@ -4,5 +4,6 @@
 
 mod access;
 mod commands;
+mod doctor;
 mod lifecycle;
 mod program;

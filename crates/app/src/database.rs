@@ -2,7 +2,7 @@
 
 use std::{str::FromStr, time::Duration};
 
-use postrider_embedded::{Options, Postgres};
+use postrider_embedded::{Options, Postgres, Presence};
 use postrider_engine::{
     error::database_is_transient,
     migrate::{MigrateError, Plan},
@@ -30,12 +30,8 @@ pub struct Database {
 impl Database {
     /// Connects, starting the embedded server first where no other database is named.
     pub async fn open(config: &Config) -> Result<Self, Failure> {
-        let (options, embedded) = match &config.database.url {
-            Some(url) => {
-                let options = PgConnectOptions::from_str(url.expose())
-                    .map_err(|e| Failure::caused(Exit::Config, "database.url", &e))?;
-                (options, None)
-            }
+        let (options, embedded) = match named(config)? {
+            Some(options) => (options, None),
             None => {
                 let server = Postgres::start(Options {
                     data_dir: config.data_dir(),
@@ -48,6 +44,35 @@ impl Database {
                 (server.connect_options(), Some(server))
             }
         };
+        Self::connect(config, options, embedded).await
+    }
+
+    /// Connects to have a look: to the embedded server that another program runs, if one does. Makes no new database.
+    pub async fn visit(config: &Config) -> Result<Self, Failure> {
+        if let Some(options) = named(config)? {
+            return Self::connect(config, options, None).await;
+        }
+        let data_dir = config.data_dir();
+        let found = postrider_embedded::presence(&data_dir)
+            .map_err(|e| Failure::new(Exit::Database, chain(&e)))?;
+        match found {
+            Presence::Running(options) => Self::connect(config, *options, None).await,
+            Presence::Stopped => Self::open(config).await,
+            Presence::Absent => Err(Failure::new(
+                Exit::Database,
+                format!(
+                    "there is no database in {} yet; name another with --data-dir or --database-url, or make one with `postrider serve`",
+                    data_dir.display()
+                ),
+            )),
+        }
+    }
+
+    async fn connect(
+        config: &Config,
+        options: PgConnectOptions,
+        embedded: Option<Postgres>,
+    ) -> Result<Self, Failure> {
         let pool = PgPoolOptions::new()
             .max_connections(config.database.pool_size)
             .acquire_timeout(config.database.acquire_timeout)
@@ -122,6 +147,16 @@ impl Database {
             tracing::warn!(%error, "the embedded PostgreSQL did not stop in order; it recovers at the next start");
         }
     }
+}
+
+/// The database that the configuration names, if it does.
+fn named(config: &Config) -> Result<Option<PgConnectOptions>, Failure> {
+    let Some(url) = &config.database.url else {
+        return Ok(None);
+    };
+    PgConnectOptions::from_str(url.expose())
+        .map(Some)
+        .map_err(|e| Failure::caused(Exit::Config, "database.url", &e))
 }
 
 fn unavailable(error: sqlx::Error) -> Failure {

@@ -2,6 +2,7 @@
 
 mod config;
 mod demo;
+mod doctor;
 mod man;
 mod migrate;
 mod openapi;
@@ -41,6 +42,8 @@ enum Command {
     DemoWorker(demo::WorkerArgs),
     /// Bring the database's schema up to date.
     Migrate(migrate::Args),
+    /// Examine the database: invariants, health, and what to do.
+    Doctor(doctor::Args),
     /// Print the configuration in force and where each value came from.
     Config(config::Args),
     /// Ask a running server how it is.
@@ -97,6 +100,7 @@ fn run(cli: Cli, output: &Output) -> Result<(), Failure> {
         Command::Demo(args) => block_on(demo::run(args, output)),
         Command::DemoWorker(args) => block_on(demo::run_worker(args)),
         Command::Migrate(args) => block_on(migrate::run(args, output)),
+        Command::Doctor(args) => block_on(doctor::run(args, output)),
         Command::Status(args) => block_on(status::run(args, output)),
     }
 }
@@ -146,6 +150,7 @@ mod tests {
             "postrider serve --listen 127.0.0.1:8080 --data-dir d --config f --database-url postgres://h/d --roles api",
             "postrider migrate --dry-run --json",
             "postrider demo --data-dir d --keep",
+            "postrider doctor --json --data-dir d",
             "postrider config --json",
             "postrider status --server http://127.0.0.1:8080",
             "postrider openapi",

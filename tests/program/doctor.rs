@@ -1,0 +1,59 @@
+//! `postrider doctor`, on a live database and on others.
+
+use postrider_testkit::TestDb;
+use serde_json::Value;
+
+use crate::program::{Serving, data_dir, run_with, stderr, stdout};
+
+#[tokio::test]
+async fn a_server_that_runs_is_examined_without_being_disturbed_and_is_well() {
+    let dir = data_dir();
+    let path = dir.path().to_str().unwrap();
+    let none = run_with(&["doctor", "--data-dir", path]).await;
+    assert_eq!(none.status.code(), Some(4));
+    assert!(stderr(&none).contains("no database"), "{}", stderr(&none));
+
+    let serving = Serving::on(dir.path(), &[]).await;
+    let while_running = run_with(&["doctor", "--json", "--data-dir", path]).await;
+    assert_eq!(
+        while_running.status.code(),
+        Some(0),
+        "{}",
+        stderr(&while_running)
+    );
+    let answer: Value = serde_json::from_slice(&while_running.stdout).unwrap();
+    let findings = answer["findings"].as_array().unwrap();
+    let ill: Vec<&Value> = findings
+        .iter()
+        .filter(|f| f["severity"] == "warning" || f["severity"] == "critical")
+        // How full this machine's disk is, is not what is tested.
+        .filter(|f| f["check"] != "server/disk")
+        .collect();
+    assert!(ill.is_empty(), "{ill:#?}");
+    assert!(findings.len() > 40, "{}", findings.len());
+    assert_eq!(serving.json("/healthz").await["status"], "ok");
+    assert!(serving.terminate().await.success());
+
+    let stopped = run_with(&["doctor", "--all", "--data-dir", path]).await;
+    assert_eq!(stopped.status.code(), Some(0), "{}", stderr(&stopped));
+    assert!(stdout(&stopped).contains("I2/lease postrider.outbox"));
+}
+
+#[tokio::test]
+async fn a_database_without_the_schema_is_critical_and_ends_with_1_and_nothing_is_migrated() {
+    let db = TestDb::new().await;
+    let url = db.url();
+    let output = run_with(&["doctor", "--database-url", &url]).await;
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+    let said = stdout(&output);
+    assert!(
+        said.contains("critical schema/table postrider.outbox"),
+        "{said}"
+    );
+    assert!(said.contains("`postrider migrate`"), "{said}");
+    let made: bool = sqlx::query_scalar("select to_regnamespace('postrider') is not null")
+        .fetch_one(&db.pool())
+        .await
+        .unwrap();
+    assert!(!made);
+}
