@@ -1,8 +1,9 @@
 //! What a claim hands out: the item's content, and the lease that allows its holder to settle it.
 
-use sqlx::Row;
+use sqlx::error::BoxDynError;
 use sqlx::postgres::PgRow;
 use sqlx::types::time::OffsetDateTime;
+use sqlx::{Row, ValueRef};
 
 use super::{LostLease, WorkTable};
 use crate::Result;
@@ -91,8 +92,8 @@ impl Item {
             attempts: row.try_get(2)?,
             losses: row.try_get(3)?,
             kind: boxed(row.try_get::<&str, _>(4)?),
-            payload: boxed(row.try_get::<&str, _>(5)?),
-            headers: row.try_get::<Option<&str>, _>(6)?.map(boxed),
+            payload: json_text(row, 5)?.unwrap_or_else(|| boxed("null")),
+            headers: json_text(row, 6)?,
             trace: row.try_get::<Option<&str>, _>(7)?.map(boxed),
             ordering_key: row.try_get::<Option<&str>, _>(8)?.map(boxed),
         };
@@ -104,6 +105,23 @@ impl Item {
         };
         Ok((lease, item))
     }
+}
+
+/// The text of a `json`, `jsonb` or `text` value, whichever the descriptor's expression gives.
+fn json_text(row: &PgRow, index: usize) -> Result<Option<Box<str>>, sqlx::Error> {
+    let value = row.try_get_raw(index)?;
+    if value.is_null() {
+        return Ok(None);
+    }
+    let unreadable = |source: BoxDynError| sqlx::Error::ColumnDecode {
+        index: index.to_string(),
+        source,
+    };
+    let bytes = value.as_bytes().map_err(unreadable)?;
+    // `jsonb` has its version in front, which no JSON text begins with.
+    let bytes = bytes.strip_prefix(&[1]).unwrap_or(bytes);
+    let text = std::str::from_utf8(bytes).map_err(|error| unreadable(error.into()))?;
+    Ok(Some(boxed(text)))
 }
 
 fn boxed(text: &str) -> Box<str> {

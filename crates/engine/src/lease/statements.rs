@@ -122,13 +122,14 @@ impl Maker<'_> {
         })
     }
 
-    /// In the order that [`super::Item::from_row`] reads.
+    /// In the order that [`super::Item::from_row`] reads. Payload and headers come as they are: a cast to text would
+    /// copy them once more on the server, which shows from a few kilobytes on.
     fn returning(&self) -> String {
         let table = self.table;
         let c = &table.columns;
         let or_null = |expression: Option<&str>| expression.unwrap_or("null").to_owned();
         format!(
-            "t.{}, t.{}, t.{}::integer, t.{}::integer, {}, ({})::text, ({})::text, ({})::text, {}",
+            "t.{}, t.{}, t.{}::integer, t.{}::integer, {}, {}, {}, ({})::text, {}",
             c.id,
             c.due,
             c.attempts,
