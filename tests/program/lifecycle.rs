@@ -1,7 +1,7 @@
 //! Start, stop, crash, start again.
 
 use nix::sys::signal::Signal;
-use postrider_testkit::{TestDb, eventually};
+use postrider_testkit::{TestDb, eventually, process::Program};
 
 use crate::program::{Serving, data_dir, postrider, run_with, stderr};
 
@@ -116,20 +116,18 @@ async fn an_ordinary_user_can_run_it_too() {
     }
     let dir = data_dir();
     std::os::unix::fs::chown(dir.path(), Some(65534), Some(65534)).unwrap();
-    let mut command = postrider(&[]);
     // The binary must be readable for that user, wherever it was built.
     let binary = dir.path().join("postrider");
-    std::fs::copy(command.as_std().get_program(), &binary).unwrap();
-    command = tokio::process::Command::new("setpriv");
+    std::fs::copy(postrider(&[]).get_program(), &binary).unwrap();
+    let mut command = std::process::Command::new("setpriv");
     command
         .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
         .arg(&binary)
         .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
         .arg(dir.path().join("data"))
         .env("HOME", dir.path())
-        .current_dir(dir.path())
-        .kill_on_drop(true);
-    let serving = Serving::start(command).await;
+        .current_dir(dir.path());
+    let serving = Serving::start(&command).await;
     assert_eq!(serving.json("/readyz").await["status"], "ready");
     assert!(serving.terminate().await.success());
 }
@@ -151,24 +149,21 @@ async fn with_a_database_url_no_server_of_its_own_is_started() {
 #[tokio::test]
 async fn a_stop_while_starting_leaves_nothing_running() {
     let dir = data_dir();
-    let mut child = postrider(&[
+    let path = dir.path().to_str().unwrap();
+    let mut program = Program::start(&postrider(&[
         "serve",
         "--listen",
         "127.0.0.1:0",
         "--data-dir",
-        dir.path().to_str().unwrap(),
-    ])
-    .spawn()
-    .unwrap();
+        path,
+    ]));
     // The lock file is the first thing that appears: the database is about to be made.
     eventually("the start has begun", async || {
-        std::fs::read_dir(dir.path()).unwrap().next()
+        std::fs::read_dir(path).unwrap().next()
     })
     .await
     .unwrap();
-    let pid = nix::unistd::Pid::from_raw(child.id().unwrap().try_into().unwrap());
-    nix::sys::signal::kill(pid, Signal::SIGTERM).unwrap();
-    child.wait().await.unwrap();
+    program.terminate().await;
     eventually("nothing is left", async || {
         processes_of(dir.path()).is_empty()
     })

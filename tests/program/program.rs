@@ -1,23 +1,16 @@
-//! The program as a child process: started, asked, stopped, killed.
+//! The program as its users run it: to its end, or as a server.
 
 use std::{
     path::Path,
-    process::{ExitStatus, Output, Stdio},
+    process::{Command, ExitStatus, Output, Stdio},
     time::Duration,
 };
 
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
+use postrider_testkit::process::Program;
 use serde_json::Value;
-use tokio::{
-    io::{AsyncBufReadExt, BufReader},
-    process::{Child, Command},
-};
 
 /// Long enough for a busy machine; a test that works never waits so long.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 /// A command that knows nothing of this machine's own configuration.
 pub fn postrider(args: &[&str]) -> Command {
@@ -27,13 +20,15 @@ pub fn postrider(args: &[&str]) -> Command {
             command.env_remove(name);
         }
     }
-    command.args(args).stdin(Stdio::null()).kill_on_drop(true);
+    command.args(args);
     command
 }
 
 /// Runs a command to its end.
-pub async fn run(mut command: Command) -> Output {
-    tokio::time::timeout(DEADLINE, command.output())
+pub async fn run(command: Command) -> Output {
+    let mut command = tokio::process::Command::from(command);
+    let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
+    tokio::time::timeout(DEADLINE, output)
         .await
         .expect("the command ends")
         .expect("the command starts")
@@ -65,8 +60,8 @@ pub fn data_dir() -> tempfile::TempDir {
 
 /// `postrider serve`, ready.
 pub struct Serving {
-    child: Child,
-    pub base: String,
+    program: Program,
+    base: String,
     client: reqwest::Client,
 }
 
@@ -76,25 +71,14 @@ impl Serving {
         let dir = data_dir.to_str().unwrap();
         let mut args = vec!["serve", "--listen", "127.0.0.1:0", "--data-dir", dir];
         args.extend(more);
-        Self::start(postrider(&args)).await
+        Self::start(&postrider(&args)).await
     }
 
     /// Starts this command and waits until it says where it listens, which it does when it is ready.
-    pub async fn start(mut command: Command) -> Self {
-        // What it logs would drown the names of the tests.
-        command.env("POSTRIDER_LOG__LEVEL", "error");
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let base = tokio::time::timeout(DEADLINE, async {
-            while let Some(line) = lines.next_line().await.unwrap() {
-                if let Some((_, base)) = line.split_once("listens on ") {
-                    return base.trim().to_owned();
-                }
-            }
-            panic!("the program ended before it was ready");
-        })
-        .await
-        .expect("the program becomes ready");
+    pub async fn start(command: &Command) -> Self {
+        let mut program = Program::start(command);
+        let line = program.line_with("listens on ").await;
+        let (_, base) = line.split_once("listens on ").unwrap();
         // Whoever uses TLS must have chosen a provider; the program does so first thing, and so does its test.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
@@ -102,8 +86,8 @@ impl Serving {
             .build()
             .unwrap();
         Self {
-            child,
-            base,
+            program,
+            base: base.trim().to_owned(),
             client,
         }
     }
@@ -116,27 +100,13 @@ impl Serving {
         self.get(path).send().await.unwrap().json().await.unwrap()
     }
 
-    pub fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id().expect("it runs")).unwrap();
-        kill(Pid::from_raw(pid), signal).unwrap();
-    }
-
-    pub async fn ended(mut self) -> ExitStatus {
-        tokio::time::timeout(DEADLINE, self.child.wait())
-            .await
-            .expect("the program ends")
-            .unwrap()
-    }
-
     /// SIGTERM, and how it ended.
-    pub async fn terminate(self) -> ExitStatus {
-        self.signal(Signal::SIGTERM);
-        self.ended().await
+    pub async fn terminate(mut self) -> ExitStatus {
+        self.program.terminate().await
     }
 
     /// kill -9.
-    pub async fn kill(self) {
-        self.signal(Signal::SIGKILL);
-        self.ended().await;
+    pub async fn kill(mut self) {
+        self.program.kill().await;
     }
 }

@@ -107,7 +107,7 @@ fn child(plans: &str) -> std::process::Output {
 }
 
 #[tokio::test]
-#[ignore = "runs in the child process of the tests below"]
+#[ignore = "the program that other tests start and kill"]
 async fn the_child() {
     if std::env::var_os(CHILD).is_some() {
         for n in 1..=3 {
