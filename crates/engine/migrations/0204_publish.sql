@@ -26,11 +26,12 @@ begin
         from unnest(ids, topics, keys, payloads, headers, traces)
              with ordinality u(id, topic, key, payload, headers, trace, place)
     ), fresh as (
-        -- The first of each id, if no older segment has it.
+        -- The first of each id, if no older segment has it. A scalar sub-select with a limit is looked up by index for
+        -- each row, whatever the planner thinks of the log's size; "not exists" may become a hash over the whole log.
         select distinct on (w.id) w.*
         from wanted w
         where w.routable
-          and not exists (select from postrider.message m where m.id = w.id and m.segment < current)
+          and (select m.segment from postrider.message m where m.id = w.id and m.segment < current limit 1) is null
         order by w.id, w.place
     ), stored as (
         insert into postrider.message as m (segment, published_at, id, topic, key, payload, headers, trace)
@@ -46,8 +47,8 @@ begin
         select f.*,
                f.ordering_key is not null and (
                    row_number() over (partition by f.ordering_key order by f.position) > 1
-                   or exists (select from postrider.delivery d
-                              where d.ordering_key = f.ordering_key and d.finished_at is null)) as behind
+                   or (select d.id from postrider.delivery d
+                       where d.ordering_key = f.ordering_key and d.finished_at is null limit 1) is not null) as behind
         from fanned f
     ), delivered as (
         insert into postrider.delivery (due, parked, segment, message_id, consumer_group, topic, ordering_key)
