@@ -5,6 +5,7 @@ mod breaker;
 mod dead_letter;
 mod digest;
 mod doctor;
+mod examples;
 mod failure;
 mod inbox;
 mod leader;
