@@ -1,0 +1,231 @@
+//! Stop, renewal, watchdog, rescue.
+
+use crate::support::{database, eventually};
+use postrider_engine::runtime::{Handler, Verdict, WorkerOptions};
+use sqlx::{Executor, PgPool};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+
+#[tokio::test]
+async fn a_stop_gives_back_what_has_not_begun_and_waits_for_what_has() {
+    let db = database().await;
+    let pool = db.pool();
+    fill(&pool, 50).await;
+    let (began, mut beginnings) = tokio::sync::mpsc::unbounded_channel();
+    let go = CancellationToken::new();
+    let gate = go.clone();
+    let handler = Handler::new(move |_| {
+        began.send(()).unwrap();
+        let gate = gate.clone();
+        async move {
+            gate.cancelled().await;
+            Ok(Verdict::Done)
+        }
+    });
+    let eager = WorkerOptions {
+        prefetch: 50,
+        ..options()
+    };
+    let running = Running::start(
+        worker(&pool)
+            .options(eager)
+            .handle("t", handler.concurrency(2)),
+    );
+    beginnings.recv().await.unwrap();
+    beginnings.recv().await.unwrap();
+    running.stop.cancel();
+    eventually("what had not begun is given back", async || {
+        let states = states(&pool).await;
+        match states.get("leased") {
+            Some(2) => Ok(()),
+            _ => Err(states),
+        }
+    })
+    .await;
+    go.cancel();
+    running.stop().await;
+    assert_eq!(
+        states(&pool).await,
+        HashMap::from([("ready".to_owned(), 48)])
+    );
+    let spent: i64 =
+        sqlx::query_scalar("select sum(attempts + losses)::bigint from postrider.outbox")
+            .fetch_one(&pool)
+            .await
+            .unwrap();
+    assert_eq!(spent, 0, "at no cost");
+}
+
+#[tokio::test]
+async fn a_handler_that_outlasts_the_grace_is_stopped_and_its_item_given_back() {
+    let db = database().await;
+    let pool = db.pool();
+    fill(&pool, 1).await;
+    let (began, mut beginnings) = tokio::sync::mpsc::unbounded_channel();
+    let handler = Handler::new(move |_| {
+        began.send(()).unwrap();
+        async { std::future::pending::<Result<Verdict, _>>().await }
+    });
+    let impatient = WorkerOptions {
+        grace: Duration::from_millis(10),
+        ..options()
+    };
+    let running = Running::start(worker(&pool).options(impatient).handle("t", handler));
+    beginnings.recv().await.unwrap();
+    running.stop().await;
+    assert_eq!(
+        states(&pool).await,
+        HashMap::from([("ready".to_owned(), 1)])
+    );
+}
+
+#[tokio::test]
+async fn leases_live_on_while_a_handler_works() {
+    let db = database().await;
+    let pool = db.pool_of(1);
+    fill(&pool, 1).await;
+    let go = CancellationToken::new();
+    let gate = go.clone();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let handler = Handler::new(move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        let gate = gate.clone();
+        async move {
+            gate.cancelled().await;
+            Ok(Verdict::Done)
+        }
+    });
+    let short = WorkerOptions {
+        lease: Duration::from_millis(600),
+        ..options()
+    };
+    let running = Running::start(worker(&pool).options(short).handle("t", handler));
+    // Three times the lease, by the database's clock, seen from a connection of the test's own.
+    let other = db.pool();
+    let first = eventually("it is leased", async || lease_until(&other).await).await;
+    eventually("the lease was renewed over and over", async || {
+        lease_until(&other)
+            .await
+            .is_some_and(|now| now - first > time::Duration::milliseconds(1_800))
+    })
+    .await;
+    go.cancel();
+    empty(&other).await;
+    running.stop().await;
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
+
+async fn lease_until(pool: &PgPool) -> Option<time::OffsetDateTime> {
+    sqlx::query_scalar("select lease_until from postrider.outbox")
+        .fetch_one(pool)
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_handler_is_stopped_when_its_lease_is_taken_away() {
+    struct Dropped(tokio::sync::mpsc::UnboundedSender<&'static str>);
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            let _ = self.0.send("stopped");
+        }
+    }
+    let db = database().await;
+    let pool = db.pool();
+    fill(&pool, 1).await;
+    let (sender, mut signals) = tokio::sync::mpsc::unbounded_channel();
+    let handler = Handler::new(move |_| {
+        sender.send("began").unwrap();
+        let guard = Dropped(sender.clone());
+        async move {
+            let _guard = guard;
+            std::future::pending::<Result<Verdict, _>>().await
+        }
+    });
+    let short = WorkerOptions {
+        lease: Duration::from_millis(500),
+        rescue_every: Duration::from_secs(600),
+        ..options()
+    };
+    let running = Running::start(worker(&pool).options(short).handle("t", handler));
+    assert_eq!(signals.recv().await, Some("began"));
+    pool.execute(
+        "update postrider.outbox set fence = fence + 1, lease_until = now() + interval '1 hour'",
+    )
+    .await
+    .unwrap();
+    assert_eq!(signals.recv().await, Some("stopped"));
+    running.stop().await;
+    assert_eq!(
+        states(&pool).await,
+        HashMap::from([("leased".to_owned(), 1)]),
+        "the new owner's lease is untouched"
+    );
+}
+
+#[tokio::test]
+async fn items_of_a_lost_worker_are_rescued_and_a_poison_one_ends_as_a_dead_letter() {
+    let db = database().await;
+    let pool = db.pool();
+    fill(&pool, 5).await;
+    // A worker took all five and was killed; item 1 had already cost nine others.
+    pool.execute(
+        "update postrider.outbox set state = 'leased', lease_until = now() - interval '1 second', fence = 1, lease_owner = 'gone',
+         losses = case when id = 1 then 9 else 0 end").await.unwrap();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&seen);
+    let handler = Handler::batch(100, move |items| {
+        log.lock().unwrap().push(
+            items
+                .iter()
+                .map(|item| (item.id, item.losses))
+                .collect::<Vec<_>>(),
+        );
+        async move { Ok(vec![Verdict::Done; items.len()]) }
+    });
+    pool.execute("create table obituary (id bigint, code text)")
+        .await
+        .unwrap();
+    let handler = handler.on_dead(|item, failure| {
+        let (id, code) = (item.id, failure.code().to_owned());
+        Some(Box::new(move |tx| {
+            Box::pin(async move {
+                sqlx::query("insert into obituary values ($1, $2)")
+                    .bind(id)
+                    .bind(code)
+                    .execute(tx)
+                    .await?;
+                Ok(())
+            })
+        }))
+    });
+    let running = Running::start(worker(&pool).handle("t", handler));
+    died_of(&pool, "WORKER_LOST").await;
+    eventually("the others are done", async || {
+        states(&pool).await.values().sum::<i64>() == 1
+    })
+    .await;
+    running.stop().await;
+    let mut seen = seen.lock().unwrap().clone();
+    seen.sort();
+    assert_eq!(
+        seen,
+        [[(2, 1)], [(3, 1)], [(4, 1)], [(5, 1)]],
+        "each alone, and the poison not at all"
+    );
+    let obituary: (i64, String) = sqlx::query_as("select * from obituary")
+        .fetch_one(&pool)
+        .await
+        .unwrap();
+    assert_eq!(
+        obituary,
+        (1, "WORKER_LOST".to_owned()),
+        "written with the death"
+    );
+}
