@@ -28,10 +28,6 @@ pub(crate) async fn method_not_allowed(method: Method) -> Problem {
 #[error("a handler panicked: {0}")]
 struct Panicked(String);
 
-#[allow(
-    clippy::needless_pass_by_value,
-    reason = "the signature is tower-http's"
-)]
 pub(crate) fn panicked(payload: Box<dyn Any + Send>) -> Response {
     let said = payload
         .downcast_ref::<&str>()

@@ -1,6 +1,10 @@
 //! The layers, lowest first: compiled-in defaults, file, environment, flags.
 
-use std::{collections::BTreeMap, fmt, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+};
 
 use serde::Deserialize;
 use toml::{Table, Value};
@@ -113,7 +117,7 @@ pub fn load(
 ) -> Result<Effective, Invalid> {
     let mut layers = Layers::defaults()?;
     if let Some(path) = &overrides.file {
-        layers.file(path.clone());
+        layers.file(path);
     }
     layers.env(env);
     for (flag, key, text) in &overrides.flags {
@@ -161,8 +165,8 @@ impl Layers {
         })
     }
 
-    fn file(&mut self, path: PathBuf) {
-        let origin = Origin::File(path.clone());
+    fn file(&mut self, path: &Path) {
+        let origin = Origin::File(path.to_owned());
         let mut problem = |what: String| {
             self.problems.push(Problem {
                 subject: path.display().to_string(),
@@ -170,7 +174,7 @@ impl Layers {
                 what,
             });
         };
-        let text = match std::fs::read_to_string(&path) {
+        let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
             Err(e) => return problem(format!("can't be read: {e}")),
         };

@@ -155,10 +155,6 @@ impl Machine {
     }
 
     /// Takes note of what a call showed.
-    #[allow(
-        clippy::needless_pass_by_value,
-        reason = "a pass is used up: one call, one report"
-    )]
     pub fn record(&mut self, pass: Pass, outcome: Outcome, now: Instant) {
         if pass.era != self.era {
             return;
@@ -191,10 +187,6 @@ impl Machine {
     }
 
     /// A call that ended without showing anything, because it was cancelled: the next may probe.
-    #[allow(
-        clippy::needless_pass_by_value,
-        reason = "a pass is used up: one call, one report"
-    )]
     pub fn abandon(&mut self, pass: Pass) {
         if pass.era == self.era && matches!(self.phase, Phase::HalfOpen { probing: true }) {
             self.phase = Phase::HalfOpen { probing: false };
