@@ -219,3 +219,33 @@ async fn one_bad_message_fails_alone_and_holds_back_its_key() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_message_that_kills_its_consumers_is_given_up_and_spares_the_others() {
+    let db = database().await;
+    let transport = transport_of(&db).await;
+    transport.declare("paid", "wallet").await.unwrap();
+    let batch = messages(2);
+    transport.publish(&batch).await;
+    // As after ten consumers died over the first one.
+    let killed = "
+        update postrider.delivery set state = 'leased', lease_until = now() - interval '1 s', fence = 1,
+               lease_owner = 'dead', losses = 9
+        where message_id = $1";
+    let killed = sqlx::query(killed).bind(batch[0].id.uuid());
+    killed.execute(&db.pool()).await.unwrap();
+    let consumer = transport.subscribe(subscription()).await.unwrap();
+    let mut came = Vec::new();
+    while came.is_empty() {
+        came = consumer.receive(10, Duration::from_secs(10)).await.unwrap();
+    }
+    assert_eq!(came[0].message.id, batch[1].id);
+    let code: String = sqlx::query_scalar(
+        "select error_code from postrider.delivery where message_id = $1 and state = 'dead'",
+    )
+    .bind(batch[0].id.uuid())
+    .fetch_one(&db.pool())
+    .await
+    .unwrap();
+    assert_eq!(code, "WORKER_LOST");
+}

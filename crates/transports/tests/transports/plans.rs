@@ -1,16 +1,17 @@
 //! Plans that must not flip: a group's claim reads its own part of one index, however far behind another group is.
 
 use postrider_engine::lease::Queue;
-use postrider_engine::transport::DELIVERIES;
-use sqlx::{AssertSqlSafe, Executor, Row};
+use postrider_engine::transport::{DELIVERIES, Message, MessageId, Transport};
+use postrider_transports::PostgresTransport;
+use sqlx::{AssertSqlSafe, Connection, Executor, Row};
 
-use crate::support::database;
+use crate::support::{database, pool};
 
 const BACKLOG: &str = "
 insert into postrider.message (segment, published_at, id, topic, payload)
-select 1, now(), gen_random_uuid(), 't', '{}' from generate_series(1, 200);
+select 1, now(), gen_random_uuid(), 't', '{}' from generate_series(1, 2000);
 insert into postrider.delivery (segment, message_id, consumer_group, topic)
-select 1, m.id, 'behind', 't' from postrider.message m, generate_series(1, 100);
+select 1, m.id, 'behind', 't' from postrider.message m, generate_series(1, 10);
 insert into postrider.delivery (segment, message_id, consumer_group, topic)
 select 1, m.id, 'quick', 't' from postrider.message m limit 20;
 analyze postrider.delivery; analyze postrider.message";
@@ -53,6 +54,45 @@ async fn one_groups_backlog_is_not_in_anothers_way() {
             let drop = format!("deallocate {name}");
             connection.execute(AssertSqlSafe(drop)).await.unwrap();
         }
+    }
+}
+
+/// How often this transaction read a whole table.
+const WHOLE_READS: &str = "
+select relname::text, seq_scan from pg_stat_xact_user_tables
+where schemaname = 'postrider' and relname in ('message_1', 'message_2', 'delivery') and seq_scan > 0";
+
+#[tokio::test]
+async fn publishing_never_reads_the_whole_log_however_large_the_planner_thinks_it_is() {
+    let db = database().await;
+    let mut connection = db.connect().await;
+    sqlx::raw_sql(BACKLOG)
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    connection
+        .execute("select postrider.turn_segment('0s'), postrider.subscribe('t', 'g')")
+        .await
+        .unwrap();
+    let transport = PostgresTransport::new(pool(db.connect_options())).unwrap();
+    // A connection that has read nothing yet: the counters are those of the connection.
+    let mut connection = db.connect().await;
+    // Beyond the sixth execution a prepared statement may get another plan.
+    for round in 0..8 {
+        let messages: Vec<Message> = (0..50)
+            .map(|n| {
+                Message::new(MessageId::new(uuid::Uuid::new_v4()), "t", "1")
+                    .key(format!("{round} {n}"))
+            })
+            .collect();
+        let mut tx = connection.begin().await.unwrap();
+        transport.publish_in(&mut tx, &messages).await.unwrap();
+        let whole: Vec<(String, i64)> = sqlx::query_as(WHOLE_READS)
+            .fetch_all(&mut *tx)
+            .await
+            .unwrap();
+        assert!(whole.is_empty(), "round {round}: {whole:?}");
+        tx.commit().await.unwrap();
     }
 }
 
