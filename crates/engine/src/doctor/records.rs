@@ -175,7 +175,7 @@ async fn risen(exam: &Exam<'_>, words: &Words<'_>) -> Answer {
         &seen,
         Severity::Critical,
         |items| format!("{items} were dead and are unfinished again without an entry in the audit"),
-        "somebody changed them by hand: use `postrider dead redrive`, which writes the audit; cancel these if they should not run",
+        "somebody changed them by hand: use the engine's redrive, which writes the audit; cancel these if they should not run",
     ))
 }
 
@@ -203,7 +203,7 @@ order by 1 limit {window}",
         "at least {} dead letters of the last day are gone without an entry in archive or audit",
         rows.len()
     );
-    let advice = "somebody deleted them by hand: restore them from a backup if they matter, and use `postrider dead archive`, which keeps them";
+    let advice = "somebody deleted them by hand: restore them from a backup if they matter, and use the engine's archive, which keeps them";
     Ok(vec![Complaint::critical(what, advice).items(
         rows.into_iter().map(|(id,)| id),
         words.limits.sample,
@@ -244,7 +244,7 @@ async fn dead_letters(exam: &Exam<'_>, words: &Words<'_>) -> Answer {
         "{least}{count} dead letters, the oldest for {}; the most common reasons of the latest are named below",
         age(oldest)
     );
-    let advice = "put right what they died of, then redrive them (`postrider dead redrive`), or archive what needs no more doing";
+    let advice = "put right what they died of, then redrive them, or archive what needs no more doing";
     Ok(vec![
         Complaint::warning(what, advice).items(
             groups
