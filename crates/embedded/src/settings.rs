@@ -22,6 +22,8 @@ const FIXED: &[(&str, &str)] = &[
     ("max_wal_size", "1GB"),
     ("restart_after_crash", "on"),
     ("max_connections", "100"),
+    // A forgotten transaction would hold vacuum back for as long as it is open.
+    ("idle_in_transaction_session_timeout", "10min"),
     // Short statements over indexes: planning for a spinning disk or compiling to machine code
     // costs more than it gives.
     ("jit", "off"),
