@@ -47,6 +47,10 @@ pub enum Error {
     #[error(transparent)]
     Injected(#[from] postrider_crashpoint::Injected),
 
+    /// The engine itself panicked in this call: a bug. What the call held is found again when its leases have run out.
+    #[error("{0} panicked, which is a bug; nothing is lost, please report it")]
+    Panicked(&'static str),
+
     /// The part of the program that would have done this has stopped.
     #[error("{0} has stopped; no more work is taken")]
     Stopped(&'static str),
@@ -74,6 +78,7 @@ impl Error {
             | Self::LostLease(_)
             | Self::Invalid { .. }
             | Self::Unreadable { .. }
+            | Self::Panicked(_)
             | Self::Stopped(_) => false,
         }
     }

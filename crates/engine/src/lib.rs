@@ -14,6 +14,7 @@ pub mod doctor;
 pub mod duration;
 pub mod error;
 pub mod failure;
+mod guard;
 pub mod inbox;
 pub mod journal;
 pub mod leader;

@@ -169,21 +169,19 @@ impl Queue {
         // In one order everywhere, so that two statements over the same rows can't wait for each other.
         let mut batch: Vec<&Settlement> = batch.iter().collect();
         batch.sort_unstable_by_key(|settlement| settlement.lease.id);
-        let (done, other): (Vec<&Settlement>, Vec<&Settlement>) = batch
-            .iter()
-            .copied()
-            .partition(|settlement| settlement.outcome == Outcome::Done);
-
-        let mut settled: HashSet<i64> = HashSet::with_capacity(batch.len());
-        if !done.is_empty() {
-            settled.extend(self.finish(transaction, worker, &done).await?);
+        let (mut held, mut lost) = (Vec::with_capacity(batch.len()), Vec::new());
+        while !batch.is_empty() {
+            let (now, next) = one_of_each(batch);
+            let settled = self.settle_distinct(transaction, worker, &now).await?;
+            for settlement in now {
+                if settled.contains(&settlement.lease.id) {
+                    held.push(settlement);
+                } else {
+                    lost.push(settlement);
+                }
+            }
+            batch = next;
         }
-        if !other.is_empty() {
-            settled.extend(self.release(transaction, &other).await?);
-        }
-        let (held, lost): (Vec<&Settlement>, Vec<&Settlement>) = batch
-            .into_iter()
-            .partition(|s| settled.contains(&s.lease.id));
         crashpoint::point!("settle.before_journal")?;
         let entries: Vec<Entry<'_>> = held.iter().filter_map(|s| entry(s)).collect();
         journal::append(transaction, self.table.name, worker, &entries).await?;
@@ -198,6 +196,27 @@ impl Queue {
             lost: lost.iter().map(|s| self.lost(s.lease.id)).collect(),
             busy_keys: self.promote(transaction, &keys).await?,
         })
+    }
+
+    /// Settles at most one lease of each item; returns the ids of those that were held.
+    async fn settle_distinct(
+        &self,
+        transaction: &mut PgConnection,
+        worker: &str,
+        batch: &[&Settlement],
+    ) -> Result<HashSet<i64>> {
+        let (done, other): (Vec<&Settlement>, Vec<&Settlement>) = batch
+            .iter()
+            .copied()
+            .partition(|settlement| settlement.outcome == Outcome::Done);
+        let mut settled: HashSet<i64> = HashSet::with_capacity(batch.len());
+        if !done.is_empty() {
+            settled.extend(self.finish(transaction, worker, &done).await?);
+        }
+        if !other.is_empty() {
+            settled.extend(self.release(transaction, &other).await?);
+        }
+        Ok(settled)
     }
 
     /// Makes the next item of each of these ordering keys due; returns the keys to try again later.
@@ -286,6 +305,17 @@ impl Queue {
             .fetch_all(connection)
             .await?)
     }
+}
+
+/// Takes one lease of each item from a batch that is sorted by item; the second part has the others.
+///
+/// A worker can hold two leases of one item, one of them stale. The database's answer names items alone, so both in one
+/// statement would count as held.
+fn one_of_each(batch: Vec<&Settlement>) -> (Vec<&Settlement>, Vec<&Settlement>) {
+    let mut last = None;
+    batch
+        .into_iter()
+        .partition(|settlement| last.replace(settlement.lease.id) != Some(settlement.lease.id))
 }
 
 fn keys(batch: &[&Settlement]) -> (Vec<i64>, Vec<i64>) {

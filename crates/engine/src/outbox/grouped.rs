@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
 use super::{Message, OUTBOX, Receipt, bulk, enqueue};
+use crate::guard::guarded;
 use crate::wake::Waker;
 use crate::{Error, Result};
 
@@ -125,14 +126,11 @@ async fn write(
     while requests.recv_many(&mut batch, most).await > 0 {
         metrics::histogram!("postrider_enqueue_group_size").record(batch.len() as f64);
         let messages: Vec<&Message> = batch.iter().map(|request| &request.message).collect();
-        let answers = match group(&pool, &messages).await {
+        let answers = match guarded("enqueuing", group(&pool, &messages)).await {
             Ok(receipts) => receipts.into_iter().map(Ok).collect(),
             Err(error) if batch.len() == 1 => vec![Err(error)],
-            // The batch may have committed: repeating it could enqueue everything twice.
-            Err(error) if error.is_transient() && !is_lock_timeout(&error) => {
-                unanswered(batch.len(), error)
-            }
-            Err(_) => one_by_one(&pool, &messages).await,
+            Err(error) if was_refused(&error) => one_by_one(&pool, &messages).await,
+            Err(error) => unanswered(batch.len(), error),
         };
         if let Some(waker) = &waker {
             waker.wake(&OUTBOX);
@@ -142,6 +140,13 @@ async fn write(
             let _ = request.reply.send(answer);
         }
     }
+}
+
+/// The server itself said no: nothing was committed. After anything else, a broken connection above all, the batch may
+/// have been committed, and repeating it could enqueue everything twice.
+fn was_refused(error: &Error) -> bool {
+    matches!(error, Error::Database(sqlx::Error::Database(_)))
+        && (!error.is_transient() || is_lock_timeout(error))
 }
 
 fn is_lock_timeout(error: &Error) -> bool {

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::WorkerOptions;
 use super::executor::{Executor, Job};
 use super::flow::Depth;
+use crate::guard::guarded;
 use crate::lease::{Claim, Item, Kinds, Lease, Mark};
 use crate::{Error, Result};
 
@@ -73,7 +74,8 @@ impl Claimer {
             }
             let from_start = position.mark == Mark::START;
             let sent = Instant::now();
-            let claimed = match self.claim(wanted, position.mark).await {
+            let claiming = self.claim(wanted, position.mark);
+            let claimed = match guarded("claiming", claiming).await {
                 Ok(claimed) => claimed,
                 Err(Error::Database(error @ sqlx::Error::PoolClosed)) => return Err(error.into()),
                 Err(error) => {

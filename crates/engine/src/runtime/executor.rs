@@ -1,15 +1,17 @@
 //! Runs handlers over claimed items and passes their verdicts on.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use postrider_crashpoint as crashpoint;
 use sqlx::PgPool;
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::decide::{decide, unexpected};
+use super::decide::{decide, panicked, unexpected};
 use super::flow::Flow;
 use super::registry::Registry;
 use super::{BoxError, Effect, Handled, Handler, Verdict};
@@ -117,7 +119,9 @@ impl Executor {
             .into_iter()
             .collect();
         let settlement = Settlement::new(job.lease, Outcome::Abandoned { failure });
-        self.settle(settlement, effects).await;
+        if let Some((lease, verdict)) = self.settle(settlement, effects).await {
+            self.put_off(lease, &verdict);
+        }
     }
 
     async fn judge(
@@ -158,14 +162,18 @@ impl Executor {
             .settle(Settlement::new(lease, outcome).took(took), effects)
             .await
         {
-            tracing::error!(
-                table = self.queue.table().name,
-                item = lease.id,
-                ?verdict,
-                "what was to be written at the item's death was refused; it is tried again"
-            );
-            self.pass_on(Settlement::new(lease, Outcome::Snooze { after: PUT_OFF }));
+            self.put_off(lease, &verdict);
         }
+    }
+
+    fn put_off(&self, lease: Lease, verdict: &Verdict) {
+        tracing::error!(
+            table = self.queue.table().name,
+            item = lease.id,
+            ?verdict,
+            "what was to be written at the item's death was refused; it is tried again"
+        );
+        self.pass_on(Settlement::new(lease, Outcome::Snooze { after: PUT_OFF }));
     }
 
     /// Settles together with these effects. Hands the lease back if an effect was refused.
@@ -178,7 +186,15 @@ impl Executor {
             self.pass_on(settlement);
             return None;
         }
-        match self.settle_with(&settlement, effects).await {
+        // An effect is the handler's own code, and may panic like the handler itself.
+        let settled = AssertUnwindSafe(self.settle_with(&settlement, effects))
+            .catch_unwind()
+            .await;
+        let settled = match settled {
+            Ok(settled) => settled,
+            Err(panic) => return Some((settlement.lease, panicked(&*panic))),
+        };
+        match settled {
             Ok(()) => {
                 self.let_go(std::slice::from_ref(&settlement.lease));
                 None

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::WorkerOptions;
 use super::registry::Registry;
 use crate::Result;
+use crate::guard::guarded;
 use crate::lease::Queue;
 
 /// Leases renewed per statement.
@@ -76,10 +77,13 @@ impl Keeper {
     }
 
     async fn renew_once(&self, keys: &[(i64, i64)]) -> Result<std::collections::HashSet<i64>> {
-        let mut connection = self.side.acquire().await?;
-        self.queue
-            .renew_keys(&mut connection, keys, self.options.lease)
-            .await
+        guarded("renewing", async {
+            let mut connection = self.side.acquire().await?;
+            self.queue
+                .renew_keys(&mut connection, keys, self.options.lease)
+                .await
+        })
+        .await
     }
 
     /// Stops handlers whose lease is about to run out, by this machine's steady clock; needs no database.
@@ -166,13 +170,19 @@ impl Keeper {
     }
 
     async fn promote_once(&self, keys: &[String]) -> Result<Vec<String>> {
-        let mut connection = self.side.acquire().await?;
-        self.queue.promote(&mut connection, keys).await
+        guarded("promoting", async {
+            let mut connection = self.side.acquire().await?;
+            self.queue.promote(&mut connection, keys).await
+        })
+        .await
     }
 
     async fn sweep(&self) -> Result<()> {
-        let mut connection = self.side.acquire().await?;
-        self.queue.promote_stranded(&mut connection).await?;
+        guarded("promoting", async {
+            let mut connection = self.side.acquire().await?;
+            self.queue.promote_stranded(&mut connection).await
+        })
+        .await?;
         Ok(())
     }
 }

@@ -12,6 +12,7 @@ use super::executor::{Executor, Job};
 use super::{Handler, WorkerOptions};
 use crate::Result;
 use crate::failure::{Category, Failure};
+use crate::guard::guarded;
 use crate::lease::{Item, Lease, Mark, Suspect};
 
 /// Index entries read per look.
@@ -36,7 +37,7 @@ impl Rescuer {
             .await
             .is_some()
         {
-            match self.rescue(further).await {
+            match guarded("rescuing", self.rescue(further)).await {
                 Ok(next) => further = next,
                 Err(error) => tracing::debug!(%error, "rescue waits for the database"),
             }

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::flow::Flow;
 use super::registry::Registry;
 use crate::Error;
+use crate::guard::guarded;
 use crate::lease::{Outcome, Queue, Settled, Settlement};
 
 const FIRST_WAIT: Duration = Duration::from_millis(50);
@@ -64,11 +65,8 @@ impl Settler {
     async fn persist(&self, batch: &[Settlement]) -> crate::Result<Settled> {
         let mut wait = FIRST_WAIT;
         loop {
-            match self
-                .queue
-                .settle_batch(&self.pool, &self.worker, batch)
-                .await
-            {
+            let settling = self.queue.settle_batch(&self.pool, &self.worker, batch);
+            match guarded("settling", settling).await {
                 Err(error) if error.is_transient() => {
                     tracing::warn!(%error, table = self.queue.table().name, items = batch.len(), "settling waits");
                     tokio::select! {
