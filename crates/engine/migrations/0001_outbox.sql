@@ -5,6 +5,7 @@
 -- its page). fillfactor 45 leaves each row room for exactly one larger copy of itself: measured 100 % heap-only,
 -- against 81 % at 50.
 
+-- In this order, so that what is finished compares as 'done' or greater.
 create type postrider.work_state as enum ('ready', 'leased', 'waiting', 'done', 'dead');
 
 create table postrider.outbox (
@@ -19,11 +20,11 @@ create table postrider.outbox (
     attempts       smallint not null default 0,
     losses         smallint not null default 0,
     lease_owner    text,
-    topic          text not null,
+    topic          varchar(200) not null,
     payload        json not null,
     headers        jsonb,
-    ordering_key   text,
-    dedupe_key     text,
+    ordering_key   varchar(200),
+    dedupe_key     varchar(200),
     trace          text,
     -- Why an item that is due at infinity waits: 'behind' (an older one of its ordering key goes first) or a person's words.
     parked         text,
@@ -31,17 +32,14 @@ create table postrider.outbox (
     error_category text,
     error_message  text,
 
+    -- Kept short on purpose: a check is read anew by every statement, and these cost a single enqueue some 25 µs;
+    -- spelled out at length they cost twice that. Lengths are in the types, everything else is in postrider.enqueue.
     constraint outbox_leased_has_lease
-        check ((state = 'leased') = (lease_until is not null)
-           and (lease_until is null) = (fence is null)
-           and (lease_until is null) = (lease_owner is null)),
-    constraint outbox_finished_has_time check ((state in ('done', 'dead')) = (finished_at is not null)),
+        check (num_nonnulls(lease_until, fence, lease_owner) = case when state = 'leased' then 3 else 0 end),
+    constraint outbox_finished_has_time check ((finished_at is not null) = (state >= 'done')),
     constraint outbox_dead_has_reason   check (state <> 'dead' or error_code is not null),
     constraint outbox_waiting_not_fresh check (state <> 'ready' or attempts = 0),
-    constraint outbox_parked_is_never_due check ((parked is not null) = (due = 'infinity')),
-    constraint outbox_counts check (attempts >= 0 and losses >= 0),
-    constraint outbox_topic check (length(topic) between 1 and 200),
-    constraint outbox_keys  check (length(ordering_key) between 1 and 200 and length(dedupe_key) between 1 and 200)
+    constraint outbox_parked_is_never_due check ((parked is null) = (due < 'infinity'))
 ) with (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
 -- Large payloads are compressed by lz4 where the server was built with it: much less work than its default.

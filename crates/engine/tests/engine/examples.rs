@@ -36,7 +36,7 @@ async fn run(db: &TestDb, name: &str) -> Option<String> {
 
 #[tokio::test]
 async fn enqueue_in_your_transaction() {
-    let db = database().await;
+    let db = TestDb::new().await;
     if let Some(said) = run(&db, "enqueue_in_your_transaction").await {
         assert!(said.contains("committed together"), "{said}");
     }
@@ -44,7 +44,7 @@ async fn enqueue_in_your_transaction() {
 
 #[tokio::test]
 async fn worker() {
-    let db = database().await;
+    let db = TestDb::new().await;
     if let Some(said) = run(&db, "worker").await {
         assert!(said.contains("90 invoices written"), "{said}");
     }
@@ -52,7 +52,7 @@ async fn worker() {
 
 #[tokio::test]
 async fn own_table() {
-    let db = database().await;
+    let db = TestDb::new().await;
     if let Some(said) = run(&db, "own_table").await {
         assert!(said.contains("50 thumbnails drawn"), "{said}");
     }
@@ -60,7 +60,7 @@ async fn own_table() {
 
 #[tokio::test]
 async fn inbox_consumer() {
-    let db = database().await;
+    let db = TestDb::new().await;
     if let Some(said) = run(&db, "inbox_consumer").await {
         assert!(said.contains("balance 90"), "{said}");
     }

@@ -17,13 +17,10 @@ const IMPOSSIBLE: &[&str] = &[
     "update postrider.outbox set finished_at = now()",
     "update postrider.outbox set state = 'dead', finished_at = now()",
     "update postrider.outbox set attempts = 1",
-    "update postrider.outbox set attempts = -1, state = 'waiting'",
-    "update postrider.outbox set losses = -1",
     "update postrider.outbox set due = 'infinity'",
     "update postrider.outbox set parked = 'why'",
-    "update postrider.outbox set topic = ''",
-    "update postrider.outbox set ordering_key = ''",
-    "update postrider.outbox set dedupe_key = repeat('x', 201)",
+    "update postrider.outbox set state = 'waiting', lease_owner = 'x'",
+    "update postrider.outbox set state = 'waiting', finished_at = now()",
 ];
 
 #[tokio::test]
