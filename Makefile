@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test check fmt openapi clean
+.PHONY: help setup build demo test check bench fmt openapi clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,6 +23,10 @@ test: setup ## run all tests against real servers
 check: ## formatting and lints, as strict as CI
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+bench: setup ## measure against peers and the limit (QUICK=1 SCENARIO=drain PEERS=ours,pgmq ROUNDS=5)
+	$(CARGO) build --locked --release -p postrider-bench
+	@target/release/postrider-bench
 
 fmt: ## format the code
 	$(CARGO) fmt --all

@@ -23,8 +23,8 @@ pub enum Until {
     EmptyOr(Duration),
 }
 
-/// A run that takes longer than this will not end at all.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// A run in which nothing happens for this long will not end at all.
+const PATIENCE: Duration = Duration::from_secs(40);
 
 /// What a run showed.
 #[derive(Debug)]
@@ -94,6 +94,8 @@ impl Crew {
         let mut connection = cluster.connect(database).await?;
         let mut watch = Watch::start(self).await?;
         let mut questions = 0;
+        let mut last = 0;
+        let mut moved = (0, Instant::now());
         let over = loop {
             watch.listen(Duration::from_millis(2)).await?;
             let handled = watch.handled();
@@ -103,17 +105,20 @@ impl Crew {
                 Until::EmptyOr(limit) if passed >= limit => break now(),
                 Until::Empty | Until::EmptyOr(_) if handled >= count => {
                     questions += 1;
-                    if left(&mut connection, peer, count).await? <= 0 {
+                    last = left(&mut connection, peer, count).await?;
+                    if last <= 0 {
                         break now();
                     }
                 }
                 _ => {}
             }
-            if passed > PATIENCE {
+            if handled != moved.0 {
+                moved = (handled, Instant::now());
+            }
+            if moved.1.elapsed() > PATIENCE {
                 bail!(
-                    "{} handled {handled} of {count} items in {} s",
-                    peer.name,
-                    PATIENCE.as_secs()
+                    "{} stands still at {handled} of {count} items handled, {last} left in its tables",
+                    peer.name
                 );
             }
         };

@@ -40,24 +40,29 @@ fn ours() -> Result<Program> {
     })
 }
 
+/// All of them in one build: built one by one, each would want other features of their common
+/// dependencies, and nearly everything would be compiled once for each.
 async fn rust(peer: &Peer) -> Result<Program> {
     let target = absolute("target")?;
-    let package = format!("bench-peer-{}", peer.name);
+    let path = target
+        .join("release")
+        .join(format!("bench-peer-{}", peer.name));
+    // What is there afterwards was built from what is here now.
+    if path.exists() {
+        std::fs::remove_file(&path)?;
+    }
     let mut command = Command::new("cargo");
     command
-        .args([
-            "build",
-            "--release",
-            "--locked",
-            "--quiet",
-            "--package",
-            &package,
-        ])
+        .args(["build", "--release", "--locked", "--quiet", "--keep-going"])
         .current_dir("bench/peers")
         .env("CARGO_TARGET_DIR", &target);
-    quiet(command, "cargo").await?;
+    let built = quiet(command, "cargo").await;
+    if !path.exists() {
+        built?;
+        bail!("cargo built no {}", path.display());
+    }
     Ok(Program {
-        path: target.join("release").join(package),
+        path,
         arguments: Vec::new(),
     })
 }
@@ -111,6 +116,7 @@ fn absolute(name: &str) -> Result<PathBuf> {
 async fn quiet(mut command: Command, tool: &str) -> Result<()> {
     let output = command
         .stdin(Stdio::null())
+        .kill_on_drop(true)
         .output()
         .await
         .with_context(|| format!("{tool} is not installed"))?;

@@ -1,5 +1,6 @@
 //! What PostgreSQL itself can do here: pgbench's single-row commits, and COPY.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -24,7 +25,7 @@ pub async fn singles(cluster: &Cluster, clients: usize, items: u64) -> Result<f6
     std::fs::write(&script, SCRIPT)?;
     let (socket, role) = cluster.address()?;
     let each = (items / clients as u64).max(1);
-    let output = Command::new("pgbench")
+    let output = Command::new(pgbench().await)
         .args(["--no-vacuum", "--protocol=prepared", "--jobs=2"])
         .args(["-h", &socket, "-U", role])
         .arg(format!("--client={clients}"))
@@ -48,6 +49,15 @@ pub async fn singles(cluster: &Cluster, clients: usize, items: u64) -> Result<f6
         .nth(2)
         .and_then(|rate| rate.parse().ok())
         .context("pgbench's rate is a number")
+}
+
+/// The pgbench that belongs to the server, or whichever there is.
+async fn pgbench() -> PathBuf {
+    let found = postrider_embedded::installations().await;
+    let beside = found.first().map(|found| found.bin_dir.join("pgbench"));
+    beside
+        .filter(|path| path.exists())
+        .unwrap_or_else(|| PathBuf::from("pgbench"))
 }
 
 /// Rows a second by COPY of 10,000.

@@ -41,6 +41,7 @@ async fn main() -> Result<()> {
     std::fs::create_dir_all(CACHE)
         .context("create bench/.cache; run from the repository's root")?;
     std::fs::create_dir_all(RESULTS).context("create bench/results")?;
+    std::fs::write(format!("{CACHE}/adapters.log"), "")?;
     let mut results = Results::new(&plan);
     let mut peers = Vec::new();
     for peer in plan.peers.clone() {

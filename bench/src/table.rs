@@ -62,7 +62,8 @@ fn figures(text: &mut String, results: &Results) {
 
 fn targets(text: &mut String, verdicts: &[Verdict]) {
     let mut rows = vec![["target", "asked", "got", ""].map(str::to_owned).to_vec()];
-    for verdict in verdicts {
+    let measured = |verdict: &&Verdict| verdict.got.is_some();
+    for verdict in verdicts.iter().filter(measured) {
         let bound = if verdict.at_most { "≤" } else { "≥" };
         rows.push(vec![
             verdict.target.clone(),
@@ -70,13 +71,16 @@ fn targets(text: &mut String, verdicts: &[Verdict]) {
             verdict.got.map_or_else(|| "–".to_owned(), ratio),
             match verdict.reached {
                 Some(true) => "reached".to_owned(),
-                Some(false) => "missed".to_owned(),
-                None => "not measured".to_owned(),
+                Some(false) | None => "missed".to_owned(),
             },
         ]);
     }
     text.push('\n');
     grid(text, &rows);
+    let missing = verdicts.len() + 1 - rows.len();
+    if missing > 0 {
+        let _ = writeln!(text, "not measured in this run: {missing} targets");
+    }
 }
 
 /// Columns as wide as their widest cell; the first is left-aligned.

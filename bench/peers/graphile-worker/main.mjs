@@ -11,6 +11,9 @@ const BULK = 1000
 
 const utilities = (connections) => {
   const pgPool = new pg.Pool({ connectionString: order.url, max: connections })
+  // It asks for both handlers, on the pool and on each of its connections.
+  pgPool.on('error', (error) => console.error(error))
+  pgPool.on('connect', (client) => client.on('error', (error) => console.error(error)))
   return makeWorkerUtils({ pgPool, logger })
 }
 

@@ -9,6 +9,7 @@ use postrider_bench_kit::{Action, Error, Item, Order, Work, batches, produce, si
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 use tokio::sync::watch;
+use tokio::task::LocalSet;
 
 const QUEUE: &str = "bench";
 const BULK: usize = 1000;
@@ -44,9 +45,17 @@ async fn main() -> Result<(), Error> {
                 let mut storage = storage.clone();
                 let tasks = items.into_iter().map(|item| {
                     let task = TaskBuilder::new(item);
-                    if delay.is_zero() { task } else { task.run_after(delay) }.build()
+                    if delay.is_zero() {
+                        task
+                    } else {
+                        task.run_after(delay)
+                    }
+                    .build()
                 });
-                storage.push_all(stream::iter(tasks)).await.map_err(Error::queue)
+                storage
+                    .push_all(stream::iter(tasks))
+                    .await
+                    .map_err(Error::queue)
             })
             .await
         }
@@ -56,7 +65,7 @@ async fn main() -> Result<(), Error> {
             })
             .await
         }
-        Action::Work => work(&order, &pool).await,
+        Action::Work => LocalSet::new().run_until(work(&order, &pool)).await,
     }
 }
 
@@ -68,7 +77,7 @@ async fn handle(item: Item, work: Data<Work>) -> Result<(), BoxDynError> {
 async fn work(order: &Order, pool: &PgPool) -> Result<(), Error> {
     let work = Work::new(order);
     let words = if order.best() {
-        "batch_size 500, no locking of single tasks, results not persisted, LISTEN, tasks spawned"
+        "batch_size 500, lock_tasks off, heartbeat_interval 100 ms, LISTEN, tasks spawned"
     } else {
         "Config::default(), LISTEN, one task at a time"
     };
@@ -83,13 +92,15 @@ async fn work(order: &Order, pool: &PgPool) -> Result<(), Error> {
             };
             let config = Config::default().queue(QUEUE);
             let (pool, work) = (pool.clone(), work.clone());
-            let running = tokio::spawn(async move {
+            // Its future cannot be sent between threads; the tasks that it spawns can.
+            let running = tokio::task::spawn_local(async move {
                 let ended = if best {
                     let config = config
                         .batch_size(FETCH)
                         .lock_tasks(false)
-                        .persist_results(false)
-                        .heartbeat_interval(Duration::from_secs(30));
+                        // The last completions wait for the next heartbeat; without results
+                        // persisted, no completion would be written at all.
+                        .heartbeat_interval(Duration::from_millis(100));
                     let storage: PostgresStorage<Item> =
                         PostgresStorage::new(&pool).with_config(config);
                     WorkerBuilder::new(name)

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use awa::model::insert::params_with;
-use awa::{Client, InsertOpts, JobArgs, JobContext, JobResult, QueueConfig, QueueStorage, QueueStorageConfig};
+use awa::{
+    Client, InsertOpts, JobArgs, JobContext, JobResult, QueueConfig, QueueStorage,
+    QueueStorageConfig,
+};
 use postrider_bench_kit::{Action, Error, Item, Order, Work, batches, produce, singles};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
@@ -41,7 +44,12 @@ async fn main() -> Result<(), Error> {
             .await
         }
         Action::Bulk => bulk(&order, &pool).await,
-        Action::Produce => produce(&order, "insert_with", async |item| insert(&pool, item).await).await,
+        Action::Produce => {
+            produce(&order, "insert_with", async |item| {
+                insert(&pool, item).await
+            })
+            .await
+        }
         Action::Work => work(&order, pool).await,
     }
 }
@@ -61,7 +69,9 @@ async fn insert(pool: &PgPool, item: Item) -> Result<(), Error> {
 }
 
 async fn bulk(order: &Order, pool: &PgPool) -> Result<(), Error> {
-    let schema = QueueStorage::active_schema(pool).await.map_err(Error::queue)?;
+    let schema = QueueStorage::active_schema(pool)
+        .await
+        .map_err(Error::queue)?;
     let mut config = QueueStorageConfig::default();
     if let Some(schema) = schema {
         config.schema = schema;
@@ -73,7 +83,10 @@ async fn bulk(order: &Order, pool: &PgPool) -> Result<(), Error> {
         let jobs = items
             .into_iter()
             .map(|item| {
-                let options = InsertOpts { run_at: due, ..options() };
+                let options = InsertOpts {
+                    run_at: due,
+                    ..options()
+                };
                 params_with(&Job { item }, options)
             })
             .collect::<Result<Vec<_>, _>>()

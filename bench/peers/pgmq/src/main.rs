@@ -5,6 +5,7 @@
 
 use pgmq::PGMQueueExt;
 use postrider_bench_kit::{Action, Error, Item, Order, Work, batches, produce, singles};
+use sqlx::postgres::PgPoolOptions;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -23,13 +24,20 @@ async fn main() -> Result<(), Error> {
         Action::Work => CONSUMERS as u32,
         _ => order.connections(),
     };
-    let queue = PGMQueueExt::new(order.url.clone(), connections)
+    // Its own way to connect does not know unix sockets; its way to take a pool does not mind.
+    let pool = PgPoolOptions::new()
+        .max_connections(connections)
+        .connect(&order.url)
         .await
         .map_err(Error::queue)?;
+    let queue = PGMQueueExt::new_with_pool(pool).await;
     match order.action {
         Action::Setup => {
-            queue.install_sql_from_embedded().await.map_err(Error::queue)?;
-            queue.create(QUEUE).await.map_err(Error::queue)
+            queue
+                .install_sql_from_embedded()
+                .await
+                .map_err(Error::queue)?;
+            queue.create(QUEUE).await.map(drop).map_err(Error::queue)
         }
         Action::Singles | Action::Grouped => {
             singles(&order, "send", move |item| {
@@ -57,7 +65,11 @@ async fn main() -> Result<(), Error> {
 }
 
 async fn send(queue: &PGMQueueExt, item: &Item) -> Result<(), Error> {
-    queue.send(QUEUE, item).await.map(drop).map_err(Error::queue)
+    queue
+        .send(QUEUE, item)
+        .await
+        .map(drop)
+        .map_err(Error::queue)
 }
 
 async fn work(order: &Order, queue: &PGMQueueExt) -> Result<(), Error> {
@@ -69,7 +81,11 @@ async fn work(order: &Order, queue: &PGMQueueExt) -> Result<(), Error> {
             "2 consumers, read_with_poll of 1,000 (polling every 5 ms when empty), delete of the batch",
         )
     } else {
-        (1, 1, "1 consumer, read_with_poll of 1 message, delete of 1 message")
+        (
+            1,
+            1,
+            "1 consumer, read_with_poll of 1 message, delete of 1 message",
+        )
     };
     let best = order.best();
     work.run(
@@ -78,7 +94,13 @@ async fn work(order: &Order, queue: &PGMQueueExt) -> Result<(), Error> {
             let (stop, stopped) = watch::channel(false);
             let mut loops = JoinSet::new();
             for _ in 0..consumers {
-                loops.spawn(consume(queue.clone(), work.clone(), size, best, stopped.clone()));
+                loops.spawn(consume(
+                    queue.clone(),
+                    work.clone(),
+                    size,
+                    best,
+                    stopped.clone(),
+                ));
             }
             Ok((stop, loops))
         },

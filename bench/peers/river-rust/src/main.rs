@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use postrider_bench_kit::{Action, Error, Item, Order, Work, batches, produce, singles};
-use riverqueue::migrate::PostgresMigrator;
 use riverqueue::jiff::{SignedDuration, Timestamp};
+use riverqueue::migrate::PostgresMigrator;
 use riverqueue::{
     BoxError, Client, InsertOpts, Job, JobArgs, QueueConfig, WorkContext, WorkOutcome, Workers,
 };
@@ -55,8 +55,14 @@ async fn main() -> Result<(), Error> {
                 InsertOpts::default().with_scheduled_at(Timestamp::now() + delay)
             };
             batches(&order, BULK, "insert_many of 1,000", async |items| {
-                let jobs = items.into_iter().map(|item| (Args { item }, options.clone()));
-                client.insert_many(jobs).await.map(drop).map_err(Error::queue)
+                let jobs = items
+                    .into_iter()
+                    .map(|item| (Args { item }, options.clone()));
+                client
+                    .insert_many(jobs)
+                    .await
+                    .map(drop)
+                    .map_err(Error::queue)
             })
             .await
         }
@@ -66,7 +72,10 @@ async fn main() -> Result<(), Error> {
                 .fetch_cooldown(Duration::from_millis(1))
                 .build()
                 .map_err(Error::queue)?;
-            produce(&order, "insert, fetch_cooldown 1 ms", async |item| insert(&client, item).await).await
+            produce(&order, "insert, fetch_cooldown 1 ms", async |item| {
+                insert(&client, item).await
+            })
+            .await
         }
         Action::Work => work(&order, pool).await,
     }
@@ -77,7 +86,11 @@ fn client(pool: PgPool) -> Result<Client, Error> {
 }
 
 async fn insert(client: &Client, item: Item) -> Result<(), Error> {
-    client.insert(Args { item }).await.map(drop).map_err(Error::queue)
+    client
+        .insert(Args { item })
+        .await
+        .map(drop)
+        .map_err(Error::queue)
 }
 
 async fn work(order: &Order, pool: PgPool) -> Result<(), Error> {
