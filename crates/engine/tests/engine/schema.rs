@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Executor, PgConnection};
 
 use crate::support::database;
 
-/// Every statement of every state and column pair that must not exist.
+/// Every pair of state and columns that must not exist.
 const IMPOSSIBLE: &[&str] = &[
     "update postrider.outbox set state = 'leased'",
     "update postrider.outbox set lease_until = now(), fence = 1, lease_owner = 'x'",
@@ -21,6 +21,9 @@ const IMPOSSIBLE: &[&str] = &[
     "update postrider.outbox set parked = 'why'",
     "update postrider.outbox set state = 'waiting', lease_owner = 'x'",
     "update postrider.outbox set state = 'waiting', finished_at = now()",
+    "insert into postrider.outbox (topic, payload, state) values ('t', '1', 'leased')",
+    "insert into postrider.outbox (topic, payload, state) values ('t', '1', 'done')",
+    "insert into postrider.outbox (topic, payload, state, finished_at) values ('t', '1', 'dead', now())",
 ];
 
 #[tokio::test]
