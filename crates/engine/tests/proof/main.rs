@@ -1,0 +1,28 @@
+//! The proof under crashes: whatever is killed, frozen, cut off or restarted, nothing that was accepted is lost, nothing
+//! has two effects in the database, and every outside effect carries the id of its item.
+//!
+//! How it works: producers ask for work and say of every call what they were told (`journal`). Workers do it, with one
+//! append-only row in the database and one call outside (`work`, `outside`). Meanwhile the scenarios break things
+//! (`kills`, `crashes`, `points`, `network`, `resources`). At the end `check` compares what was promised with what
+//! happened; it reads plain logs without unique constraints and trusts no guard of the engine.
+//!
+//! Every random choice follows from one seed, which is printed (`dice`). `make verify` is the long run (`scale`).
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod case;
+mod check;
+mod crashes;
+mod dice;
+mod found;
+mod journal;
+mod kills;
+mod messages;
+mod network;
+mod outside;
+mod points;
+mod produce;
+mod program;
+mod resources;
+mod scale;
+mod stage;
+mod work;
