@@ -38,6 +38,8 @@ pub(super) struct Executor {
     pub flow: Arc<Flow>,
     pub registry: Arc<Registry>,
     pub settle: mpsc::UnboundedSender<Settlement>,
+    /// Ordering keys whose next item could not be made due yet.
+    pub busy_keys: mpsc::UnboundedSender<Vec<String>>,
     /// Start nothing more.
     pub stop: CancellationToken,
     /// Let go of what runs.
@@ -237,6 +239,10 @@ impl Executor {
         }
         crashpoint::point!("effect.before_commit").map_err(Error::from)?;
         tx.commit().await.map_err(Error::from)?;
+        if !settled.busy_keys.is_empty() {
+            // The receiver lives as long as the worker; without it, the sweep finds them.
+            let _ = self.busy_keys.send(settled.busy_keys);
+        }
         crashpoint::point!("effect.after_commit").map_err(Error::from)?;
         if settlement.lease.ordering_key.is_some() {
             self.flow.hint.notify_one();

@@ -86,6 +86,7 @@ impl Worker {
             flow: Arc::new(Flow::default()),
             registry: Arc::new(Registry::new()),
             settle,
+            busy_keys: busy_keys.clone(),
             stop: stop.clone(),
             kill: kill.clone(),
         });

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use sqlx::PgPool;
+use sqlx::{PgConnection, PgPool};
 
 use crate::journal::{Call, Journal, Told};
 use crate::messages::{GROUPS, MESSAGE};
@@ -81,7 +81,26 @@ pub async fn check(
     outside: &Outside,
     allowed: Allowed,
 ) -> Report {
-    let evidence = Evidence::read(pool, outside).await;
+    let mut connection = pool.acquire().await.unwrap();
+    let (report, mut wrong) = examine(&mut connection, journal, outside, allowed).await;
+    let count = wrong.len();
+    wrong.truncate(20);
+    assert!(
+        wrong.is_empty(),
+        "{count} promises broken, {report:?}:\n{}",
+        wrong.join("\n")
+    );
+    report
+}
+
+/// What was seen, and every broken promise.
+pub async fn examine(
+    connection: &mut PgConnection,
+    journal: &Journal,
+    outside: &Outside,
+    allowed: Allowed,
+) -> (Report, Vec<String>) {
+    let evidence = Evidence::read(connection, outside).await;
     let mut wrong = Vec::new();
     evidence.nothing_from_nowhere(journal, &mut wrong);
     let mut report = Report {
@@ -100,61 +119,50 @@ pub async fn check(
         case.check(&mut report, &mut wrong);
     }
     evidence.order(journal, &mut wrong);
-    let losses = evidence
-        .effects
-        .values()
-        .flatten()
-        .map(|e| i64::from(e.losses));
-    report.lost_workers = losses.sum();
+    let losses = evidence.effects.values().flatten();
+    report.lost_workers = losses.map(|effect| i64::from(effect.losses)).sum();
     if report.repeats > allowed.repeats {
         wrong.push(format!(
             "{} outside effects were repeated without need; {} can be explained",
             report.repeats, allowed.repeats
         ));
     }
-    let count = wrong.len();
-    wrong.truncate(20);
-    assert!(
-        wrong.is_empty(),
-        "{count} promises broken, {report:?}:\n{}",
-        wrong.join("\n")
-    );
-    report
+    (report, wrong)
 }
 
 impl Evidence {
-    async fn read(pool: &PgPool, outside: &Outside) -> Self {
+    async fn read(connection: &mut PgConnection, outside: &Outside) -> Self {
         let business: Vec<(i64, String, i64)> =
             sqlx::query_as("select n, key, item from proof.business order by n")
-                .fetch_all(pool)
+                .fetch_all(&mut *connection)
                 .await
                 .unwrap();
         let effects: Vec<Effect> = sqlx::query_as("select * from proof.effect order by n")
-            .fetch_all(pool)
+            .fetch_all(&mut *connection)
             .await
             .unwrap();
         let entries: Vec<Entry> = sqlx::query_as(
             "select item_id, attempt, outcome, code from postrider.attempt
              where work_table = 'postrider.outbox' order by at, attempt",
         )
-        .fetch_all(pool)
+        .fetch_all(&mut *connection)
         .await
         .unwrap();
         let completions: Vec<i64> = sqlx::query_scalar(
             "select unnest(ids) from postrider.completion where work_table = 'postrider.outbox'",
         )
-        .fetch_all(pool)
+        .fetch_all(&mut *connection)
         .await
         .unwrap();
         let rows: Vec<Row> = sqlx::query_as(
             "select id, payload->>'key' as key, state::text, attempts::integer, error_code as code from postrider.outbox",
         )
-        .fetch_all(pool)
+        .fetch_all(&mut *connection)
         .await
         .unwrap();
         let ledger: Vec<(String, String)> =
             sqlx::query_as("select key, state::text from postrider.ledger")
-                .fetch_all(pool)
+                .fetch_all(&mut *connection)
                 .await
                 .unwrap();
         let mut evidence = Self {

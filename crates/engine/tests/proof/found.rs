@@ -10,6 +10,7 @@ use postrider_engine::lease::{Claim, Outcome, Queue, Settlement, Suspect};
 use postrider_engine::outbox::{Message, OUTBOX, enqueue};
 use postrider_engine::retry::Policy;
 use postrider_engine::runtime::{Effect, Handled, Handler, Verdict, Worker, WorkerOptions};
+use postrider_testkit::within;
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 
@@ -94,6 +95,37 @@ async fn an_effect_that_panics_is_a_failed_attempt() {
     let entries = journal::attempts(&pool, OUTBOX.name, item).await.unwrap();
     let codes: Vec<Option<&str>> = entries.iter().map(|entry| entry.code.as_deref()).collect();
     assert_eq!(codes, [Some("HANDLER_PANIC"), None]);
+}
+
+/// The next of an ordering key waited for the sweep if a transaction had the key when its head was settled.
+#[tokio::test]
+async fn a_key_that_was_busy_when_its_head_was_settled_goes_on_when_it_is_free() {
+    let stage = Stage::new().await;
+    let pool = stage.db.pool();
+    let message = Message::new("one", &()).unwrap().ordering_key("k").unwrap();
+    let mut connection = pool.acquire().await.unwrap();
+    enqueue(&mut connection, &message).await.unwrap();
+    let mut holds_the_key = pool.begin().await.unwrap();
+    enqueue(&mut holds_the_key, &message).await.unwrap();
+    let handler = Handler::new(|_| async {
+        Ok(Handled::from(Verdict::Done).with(|_| Box::pin(async { Ok(()) })))
+    });
+    let worker = Worker::new(pool.clone(), &OUTBOX)
+        .unwrap()
+        .handle("one", handler);
+    let stop = CancellationToken::new();
+    let working = tokio::spawn(worker.run(stop.clone()));
+    finished(&pool).await;
+    holds_the_key.commit().await.unwrap();
+    // The sweep comes at the worker's start and then every 15 s.
+    within(Duration::from_secs(8), "the next goes out", async || {
+        const LEFT: &str = "select count(*) from postrider.outbox";
+        let left: i64 = sqlx::query_scalar(LEFT).fetch_one(&pool).await.unwrap();
+        left == 0
+    })
+    .await;
+    stop.cancel();
+    working.await.unwrap().unwrap();
 }
 
 /// What is written at the death of an item that lost its workers was refused once: the item stayed leased for ever.

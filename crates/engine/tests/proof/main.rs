@@ -25,4 +25,5 @@ mod program;
 mod resources;
 mod scale;
 mod stage;
+mod tampering;
 mod work;
