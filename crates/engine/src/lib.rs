@@ -4,7 +4,9 @@
 //! fails. Delivery is at least once; an effect that commits in PostgreSQL happens exactly once; every outside effect
 //! carries a stable id.
 //!
-//! Reading order: [`migrate`] (the schema), [`lease`] (claim, renew, settle).
+//! Reading order: [`lease`] (one owner at a time), [`outbox`] (accept with your transaction), [`runtime`] (the worker),
+//! [`dead_letter`] (what was given up); then [`inbox`], [`ledger`], [`leader`], [`breaker`] and [`doctor`].
+//! The schema comes from [`migrations`], run by a [`migrate::Migrator`].
 
 pub mod audit;
 pub mod breaker;
