@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test check bench fmt openapi clean
+.PHONY: help setup build demo test verify check bench fmt openapi clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -19,6 +19,9 @@ demo: build ## show what it does; ends by itself
 
 test: setup ## run all tests against real servers
 	@scripts/test
+
+verify: setup ## the long proof under crashes, for hours (docs/verification.md has its figures)
+	POSTRIDER_PROOF=long $(CARGO) test --locked -p postrider-engine --test proof -- --show-output
 
 check: ## formatting and lints, as strict as CI
 	$(CARGO) fmt --all --check
