@@ -1,0 +1,207 @@
+//! Acceptance: ledger entry and outbox row in one transaction, and many orders in one commit.
+//!
+//! Posts that arrive while a commit is on its way to the disk share the next one; each caller is answered only when its
+//! own commit is durable. A key always goes to the same writer, so that two writers never wait for each other, and
+//! repetitions within one batch are answered as if they had come one after the other. One bad order fails alone.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+
+use postrider_engine::{
+    Error,
+    digest::Digest,
+    ledger::{Acceptance, Key, Ledger, LedgerError},
+    wake::Waker,
+};
+use sqlx::PgPool;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{
+    OUTBOX_ORDERS, counters,
+    model::{Order, OrderView},
+    store,
+};
+
+/// While one writer commits, the other collects.
+const WRITERS: usize = 2;
+
+/// At most so many orders share a commit.
+const MOST: usize = 500;
+
+/// So many posts may wait per writer before further ones wait outside.
+const BACKLOG: usize = 4_096;
+
+/// What became of a post.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// The first of its key.
+    Accepted(OrderView),
+    /// The same was posted before; this is what is known of it.
+    Replay(OrderView),
+    /// Something else was posted before under the same key.
+    Mismatch,
+}
+
+struct Post {
+    order: Order,
+    reply: oneshot::Sender<Result<Answer, LedgerError>>,
+}
+
+/// Accepts orders, many at a time.
+#[derive(Debug)]
+pub(crate) struct Acceptor {
+    writers: Vec<mpsc::Sender<Post>>,
+    hasher: RandomState,
+}
+
+impl Acceptor {
+    /// Starts the writers, which end with the acceptor. Call it inside a tokio runtime.
+    pub fn start(pool: &PgPool, waker: &Waker) -> Self {
+        let writers = (0..WRITERS).map(|_| {
+            let (sender, posts) = mpsc::channel(BACKLOG);
+            let writer = Writer {
+                pool: pool.clone(),
+                waker: waker.clone(),
+                ledger: Ledger::default(),
+            };
+            tokio::spawn(writer.run(posts));
+            sender
+        });
+        Self {
+            writers: writers.collect(),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// Accepts an order; returns when that is durable.
+    pub async fn accept(&self, order: Order) -> Result<Answer, LedgerError> {
+        let stopped = || LedgerError::Engine(Error::Stopped("the acceptance of orders"));
+        // Truncation is fine: any stable spread will do.
+        let lane = self.hasher.hash_one(order.key.key()) as usize % self.writers.len();
+        let (reply, answer) = oneshot::channel();
+        self.writers[lane]
+            .send(Post { order, reply })
+            .await
+            .map_err(|_| stopped())?;
+        answer.await.map_err(|_| stopped())?
+    }
+}
+
+struct Writer {
+    pool: PgPool,
+    waker: Waker,
+    ledger: Ledger,
+}
+
+impl Writer {
+    async fn run(self, mut posts: mpsc::Receiver<Post>) {
+        let mut batch = Vec::with_capacity(MOST);
+        while posts.recv_many(&mut batch, MOST).await > 0 {
+            // Nobody waits for an answer any more: the client will repeat, with the same key.
+            batch.retain(|post: &Post| !post.reply.is_closed());
+            let orders: Vec<&Order> = batch.iter().map(|post| &post.order).collect();
+            let answers = match self.accept(&orders).await {
+                Ok(answers) => answers.into_iter().map(Ok).collect(),
+                Err(error) if orders.len() > 1 && was_refused(&error) => {
+                    self.one_by_one(&orders).await
+                }
+                Err(error) => unanswered(orders.len(), error),
+            };
+            for (post, answer) in batch.drain(..).zip(answers) {
+                let _ = post.reply.send(answer);
+            }
+        }
+    }
+
+    async fn accept(&self, orders: &[&Order]) -> Result<Vec<Answer>, LedgerError> {
+        if orders.is_empty() {
+            return Ok(Vec::new());
+        }
+        let requests: Vec<(Key, Digest)> = orders
+            .iter()
+            .map(|order| (order.key.clone(), order.digest))
+            .collect();
+        let mut tx = self.pool.begin().await?;
+        let told = self.ledger.accept_many(&mut tx, &requests).await?;
+        let pairs = || orders.iter().copied().zip(&told);
+        let new: Vec<&Order> = pairs()
+            .filter(|(_, told)| **told == Acceptance::Accepted)
+            .map(|(order, _)| order)
+            .collect();
+        store::insert(&mut tx, &new).await?;
+        postrider_crashpoint::point!("orders.before_accept").map_err(Error::from)?;
+        tx.commit().await?;
+        postrider_crashpoint::point!("orders.after_accept").map_err(Error::from)?;
+        if !new.is_empty() {
+            counters::enqueued(new.len() as u64);
+            self.waker.wake(&OUTBOX_ORDERS);
+        }
+        let repeated: Vec<&str> = pairs()
+            .filter(|(_, told)| matches!(told, Acceptance::Replay(_)))
+            .map(|(order, _)| order.key.key())
+            .collect();
+        let known = self.known(&repeated).await?;
+        pairs()
+            .map(|(order, told)| {
+                Ok(match told {
+                    Acceptance::Accepted => Answer::Accepted(OrderView::fresh(order)),
+                    Acceptance::Mismatch => Answer::Mismatch,
+                    Acceptance::Replay(_) => {
+                        let view = known.get(order.key.key()).cloned();
+                        let unknown = || LedgerError::Unknown(order.key.clone());
+                        Answer::Replay(view.ok_or_else(unknown)?)
+                    }
+                })
+            })
+            .collect()
+    }
+
+    async fn known(&self, keys: &[&str]) -> Result<HashMap<String, OrderView>, LedgerError> {
+        if keys.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let views = store::views(&self.pool, keys).await?;
+        Ok(views
+            .into_iter()
+            .map(|view| (view.idempotency_key.clone(), view))
+            .collect())
+    }
+
+    async fn one_by_one(&self, orders: &[&Order]) -> Vec<Result<Answer, LedgerError>> {
+        let mut answers = Vec::with_capacity(orders.len());
+        for order in orders {
+            let answer = self.accept(std::slice::from_ref(order)).await;
+            answers.push(answer.and_then(|mut answers| {
+                answers.pop().ok_or(LedgerError::Engine(Error::Stopped(
+                    "the acceptance of orders",
+                )))
+            }));
+        }
+        answers
+    }
+}
+
+/// The server itself said no, so that nothing was committed; after anything else nobody knows.
+fn was_refused(error: &LedgerError) -> bool {
+    match error {
+        LedgerError::Busy { .. } => true,
+        LedgerError::Engine(error) => {
+            matches!(error, Error::Database(sqlx::Error::Database(_))) && !error.is_transient()
+        }
+        LedgerError::Unknown(_) | LedgerError::NotNow { .. } => false,
+    }
+}
+
+/// The connection broke: everybody is told so, and may repeat with the same key.
+fn unanswered(count: usize, error: LedgerError) -> Vec<Result<Answer, LedgerError>> {
+    let text = error.to_string();
+    let others = std::iter::repeat_with(|| {
+        let error = sqlx::Error::Io(std::io::Error::other(text.clone()));
+        LedgerError::Engine(Error::Database(error))
+    });
+    std::iter::once(error)
+        .chain(others)
+        .take(count)
+        .map(Err)
+        .collect()
+}

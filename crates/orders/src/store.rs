@@ -1,0 +1,251 @@
+//! All SQL of the slice, but for the paper broker's own book.
+//!
+//! Whoever locks both an order's ledger entry and its row locks the entry first: the worker's settling does so, too.
+
+use std::time::Duration;
+
+use postrider_engine::ledger::Key;
+use serde_json::Value;
+use sqlx::{PgConnection, PgPool};
+
+use crate::model::{LedgerStatus, Order, OrderView, OutboxStatus, OutboxView};
+
+const INSERT: &str = "
+insert into orders.outbox_orders (idempotency_key, order_request_json, request_digest, expires_at)
+select u.key, u.request::jsonb, u.digest, u.expires_at
+from unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[]) u(key, request, digest, expires_at)";
+
+const VIEWS: &str = "
+select l.idempotency_key, l.status, l.request_digest, l.result,
+       o.status as outbox_status, o.attempts, o.last_error_code, o.last_error_msg
+from orders.idempo_ledger l left join orders.outbox_orders o using (idempotency_key)
+where l.idempotency_key = any($1)";
+
+/// Index: the primary key, backwards.
+const LIST: &str = "
+select o.id, l.idempotency_key, l.status, l.request_digest, l.result,
+       o.status as outbox_status, o.attempts, o.last_error_code, o.last_error_msg
+from orders.outbox_orders o join orders.idempo_ledger l using (idempotency_key)
+where o.id < coalesce($1, 9223372036854775807)
+  and ($2::text is null or o.status = $2)
+  and ($3::text is null or o.order_request_json ->> 'account' = $3)
+  and ($4::text is null or o.order_request_json ->> 'symbol' = $4)
+order by o.id desc limit $5";
+
+const LOCK_ENTRY: &str =
+    "select 1 from postrider.ledger where scope = 'orders' and key = $1 for update";
+
+const LOCK_ROW: &str = "
+select id, status, sent_at is not null as sent, coalesce(expires_at <= clock_timestamp(), false) as expired
+from orders.outbox_orders where idempotency_key = $1 for update";
+
+/// The last look before the order leaves the house, and the mark that it may have left. A row that was cancelled
+/// meanwhile gives nothing.
+const ABOUT_TO_SEND: &str = "
+update orders.outbox_orders t
+set sent_at = case when t.expires_at <= clock_timestamp() then t.sent_at else coalesce(t.sent_at, clock_timestamp()) end
+where t.id = $1 and t.finished_at is null
+returning coalesce(t.expires_at <= clock_timestamp(), false)";
+
+const NOT_SENT: &str = "update orders.outbox_orders set sent_at = null where id = $1";
+
+/// Pending rows are unfinished ones; a sample bounds the work when there are very many.
+const AGE: &str = "
+select coalesce(percentile_disc(0.95) within group (order by extract(epoch from clock_timestamp() - p.created_at)::float8), 0)
+from (select created_at from orders.outbox_orders where finished_at is null and status = 'pending' limit 100000) p";
+
+/// Index: outbox_orders_finished.
+const CLEAN_OLD: &str = "
+delete from orders.outbox_orders where ctid = any(array(
+    select ctid from orders.outbox_orders
+    where finished_at < now() - make_interval(secs => $1) order by finished_at limit $2 for update skip locked))";
+
+/// Index: outbox_orders_expired.
+const CLEAN_EXPIRED: &str = "
+delete from orders.outbox_orders where ctid = any(array(
+    select ctid from orders.outbox_orders
+    where finished_at is not null and expires_at < now() and status = 'succeeded'
+    limit $1 for update skip locked))";
+
+/// The paper broker forgets what nobody will ask it about any more.
+const CLEAN_PAPER: &str = "
+delete from orders.paper_orders where ctid = any(array(
+    select p.ctid from orders.paper_orders p
+    where p.received_at < now() - make_interval(secs => $1)
+      and not exists (select 1 from orders.outbox_orders o where o.idempotency_key = p.client_order_id)
+    limit $2))";
+
+#[derive(sqlx::FromRow)]
+struct Row {
+    idempotency_key: String,
+    status: LedgerStatus,
+    request_digest: String,
+    result: Option<Value>,
+    outbox_status: Option<OutboxStatus>,
+    attempts: Option<i32>,
+    last_error_code: Option<String>,
+    last_error_msg: Option<String>,
+}
+
+impl From<Row> for OrderView {
+    fn from(row: Row) -> Self {
+        Self {
+            idempotency_key: row.idempotency_key,
+            status: row.status,
+            request_digest: row.request_digest,
+            result: row.result,
+            outbox: row.outbox_status.map(|status| OutboxView {
+                status,
+                attempts: row.attempts.unwrap_or_default(),
+                last_error_code: row.last_error_code,
+                last_error_msg: row.last_error_msg,
+            }),
+        }
+    }
+}
+
+/// A row of the listing with its place in it.
+#[derive(sqlx::FromRow)]
+struct Listed {
+    id: i64,
+    #[sqlx(flatten)]
+    row: Row,
+}
+
+/// Which orders are listed.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Where they stand.
+    pub status: Option<OutboxStatus>,
+    /// On whose account.
+    pub account: Option<String>,
+    /// Of which symbol.
+    pub symbol: Option<String>,
+}
+
+/// What an operation on one order must know before it changes anything.
+#[derive(Debug, Clone, Copy, sqlx::FromRow)]
+pub(crate) struct Standing {
+    pub id: i64,
+    pub status: OutboxStatus,
+    pub sent: bool,
+    pub expired: bool,
+}
+
+pub(crate) async fn insert(tx: &mut PgConnection, orders: &[&Order]) -> Result<(), sqlx::Error> {
+    if orders.is_empty() {
+        return Ok(());
+    }
+    let keys: Vec<&str> = orders.iter().map(|order| order.key.key()).collect();
+    let requests: Vec<&str> = orders
+        .iter()
+        .map(|order| order.canonical.as_str())
+        .collect();
+    let digests: Vec<String> = orders
+        .iter()
+        .map(|order| order.digest.to_string())
+        .collect();
+    let expiries: Vec<_> = orders.iter().map(|order| order.expires_at).collect();
+    sqlx::query(INSERT)
+        .bind(keys)
+        .bind(requests)
+        .bind(digests)
+        .bind(expiries)
+        .execute(tx)
+        .await
+        .map(drop)
+}
+
+/// What is known under these keys, in no particular order.
+pub(crate) async fn views(pool: &PgPool, keys: &[&str]) -> Result<Vec<OrderView>, sqlx::Error> {
+    let rows: Vec<Row> = sqlx::query_as(VIEWS).bind(keys).fetch_all(pool).await?;
+    Ok(rows.into_iter().map(OrderView::from).collect())
+}
+
+/// The newest first, older than the row `before`; each with its place.
+pub(crate) async fn list(
+    pool: &PgPool,
+    filter: &Filter,
+    before: Option<i64>,
+    limit: i64,
+) -> Result<Vec<(i64, OrderView)>, sqlx::Error> {
+    let rows: Vec<Listed> = sqlx::query_as(LIST)
+        .bind(before)
+        .bind(filter.status)
+        .bind(&filter.account)
+        .bind(&filter.symbol)
+        .bind(limit)
+        .fetch_all(pool)
+        .await?;
+    Ok(rows
+        .into_iter()
+        .map(|listed| (listed.id, listed.row.into()))
+        .collect())
+}
+
+/// Locks an order's entry and row against its worker; none if the row is gone or never was.
+pub(crate) async fn lock(
+    tx: &mut PgConnection,
+    key: &Key,
+) -> Result<Option<Standing>, sqlx::Error> {
+    sqlx::query(LOCK_ENTRY)
+        .bind(key.key())
+        .execute(&mut *tx)
+        .await?;
+    sqlx::query_as(LOCK_ROW)
+        .bind(key.key())
+        .fetch_optional(tx)
+        .await
+}
+
+/// What the last look before sending found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Clearance {
+    /// Send it; from now on it may have been sent.
+    Send,
+    /// Too late.
+    Expired,
+    /// It is finished: somebody cancelled it.
+    Gone,
+}
+
+pub(crate) async fn about_to_send(pool: &PgPool, id: i64) -> Result<Clearance, sqlx::Error> {
+    let expired: Option<bool> = sqlx::query_scalar(ABOUT_TO_SEND)
+        .bind(id)
+        .fetch_optional(pool)
+        .await?;
+    Ok(match expired {
+        Some(false) => Clearance::Send,
+        Some(true) => Clearance::Expired,
+        None => Clearance::Gone,
+    })
+}
+
+pub(crate) async fn not_sent(tx: &mut PgConnection, id: i64) -> Result<(), sqlx::Error> {
+    sqlx::query(NOT_SENT).bind(id).execute(tx).await.map(drop)
+}
+
+pub(crate) async fn pending_age(pool: &PgPool) -> Result<f64, sqlx::Error> {
+    sqlx::query_scalar(AGE).fetch_one(pool).await
+}
+
+/// Removes up to `limit` rows of each kind that may go; says how many went.
+pub(crate) async fn clean(
+    pool: &PgPool,
+    retention: Duration,
+    limit: i64,
+) -> Result<u64, sqlx::Error> {
+    let seconds = retention.as_secs_f64();
+    let old = sqlx::query(CLEAN_OLD)
+        .bind(seconds)
+        .bind(limit)
+        .execute(pool)
+        .await?;
+    let expired = sqlx::query(CLEAN_EXPIRED).bind(limit).execute(pool).await?;
+    let paper = sqlx::query(CLEAN_PAPER)
+        .bind(seconds)
+        .bind(limit)
+        .execute(pool)
+        .await?;
+    Ok(old.rows_affected() + expired.rows_affected() + paper.rows_affected())
+}

@@ -1,0 +1,173 @@
+//! One key, one order.
+
+use axum::http::{Method, StatusCode};
+use serde_json::json;
+
+use crate::support::{House, order, paper, settings};
+
+#[tokio::test]
+async fn an_order_is_accepted_once_and_repeated_as_often_as_you_like() {
+    let house = House::new().await;
+    let (status, first) = house.post(order("k-1")).await;
+    assert_eq!(status, StatusCode::ACCEPTED, "{first}");
+    assert_eq!(first["status"], "accepted");
+    assert_eq!(first["result"], json!(null));
+    assert_eq!(
+        first["outbox"],
+        json!({ "status": "pending", "attempts": 0, "last_error_code": null, "last_error_msg": null })
+    );
+    let (status, again) = house.post(order("k-1")).await;
+    assert_eq!((status, &again), (StatusCode::OK, &first));
+    let mut other = order("k-1");
+    other["quantity"] = json!("11");
+    let (status, problem) = house.post(other).await;
+    assert_eq!(status, StatusCode::CONFLICT);
+    assert_eq!(problem["code"], "idempotency-mismatch");
+    assert_eq!(house.get("k-1").await, first);
+}
+
+#[tokio::test]
+async fn of_64_clients_at_once_one_is_first_and_others_are_told_what_is_recorded() {
+    let house = House::new().await;
+    let broker = paper(json!([]));
+    house.work(&settings(json!({})), broker.clone());
+    let mut other = order("contested");
+    other["side"] = json!("sell");
+    let posts = (0..64).map(|n| {
+        house.post(if n % 2 == 0 {
+            order("contested")
+        } else {
+            other.clone()
+        })
+    });
+    let answers = futures_util::future::join_all(posts).await;
+    let count = |status| answers.iter().filter(|(s, _)| *s == status).count();
+    assert_eq!(count(StatusCode::ACCEPTED), 1);
+    assert_eq!(
+        count(StatusCode::OK),
+        31,
+        "all others with the winner's content"
+    );
+    assert_eq!(count(StatusCode::CONFLICT), 32, "all with the loser's");
+    house.stands("contested", "succeeded").await;
+    let rows: i64 = sqlx::query_scalar("select count(*) from orders.outbox_orders")
+        .fetch_one(&house.pool)
+        .await
+        .unwrap();
+    assert_eq!(rows, 1);
+    assert_eq!(broker.booked()["contested"].posts, 1);
+}
+
+#[tokio::test]
+async fn many_keys_at_once_share_commits_and_all_are_accepted() {
+    let house = House::new().await;
+    let posts = (0..300).map(|n| house.post(order(&format!("k-{n}"))));
+    let answers = futures_util::future::join_all(posts).await;
+    assert!(
+        answers
+            .iter()
+            .all(|(status, _)| *status == StatusCode::ACCEPTED)
+    );
+    let (ledger, outbox): (i64, i64) = sqlx::query_as(
+        "select (select count(*) from orders.idempo_ledger), (select count(*) from orders.outbox_orders)",
+    )
+    .fetch_one(&house.pool)
+    .await
+    .unwrap();
+    assert_eq!((ledger, outbox), (300, 300));
+}
+
+#[tokio::test]
+async fn what_is_not_an_order_is_refused_and_says_where() {
+    let house = House::new().await;
+    let cases = [
+        ("quantity", json!("0"), "/quantity"),
+        ("quantity", json!(-1), "/quantity"),
+        ("quantity", json!("ten"), "/quantity"),
+        ("limit_price", json!(null), "/limit_price"),
+        ("type", json!("market"), "/limit_price"),
+        ("side", json!("hold"), "/side"),
+        ("symbol", json!(""), "/symbol"),
+        ("version", json!("2.0"), "/version"),
+        ("idempotency_key", json!(""), "/idempotency_key"),
+        ("expires_at", json!("tomorrow"), "/expires_at"),
+    ];
+    for (field, value, place) in cases {
+        let mut wrong = order("k");
+        wrong[field] = value.clone();
+        let (status, problem) = house.post(wrong).await;
+        assert_eq!(
+            status,
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "{field} = {value}: {problem}"
+        );
+        assert_eq!(problem["errors"][0]["field"], place, "{problem}");
+    }
+    let mut unknown = order("k");
+    unknown["colour"] = json!("red");
+    assert_eq!(
+        house.post(unknown).await.0,
+        StatusCode::UNPROCESSABLE_ENTITY
+    );
+    let (status, _) = house.call(Method::GET, "/do/order/k", None).await;
+    assert_eq!(status, StatusCode::NOT_FOUND, "nothing was written");
+}
+
+#[tokio::test]
+async fn decimals_are_taken_as_strings_or_numbers_and_never_rounded() {
+    let house = House::new().await;
+    let body = order("exact").to_string();
+    let body = body
+        .replace("\"10\"", "9007199254740993")
+        .replace("\"12.50\"", "0.10000000000000001");
+    let (status, _) = house.raw(Method::POST, "/do/order", Some(body)).await;
+    assert_eq!(status, StatusCode::ACCEPTED);
+    let stored: (String, String) = sqlx::query_as(
+        "select order_request_json ->> 'quantity', order_request_json ->> 'limit_price' from orders.outbox_orders",
+    )
+    .fetch_one(&house.pool)
+    .await
+    .unwrap();
+    assert_eq!(
+        stored,
+        ("9007199254740993".into(), "0.10000000000000001".into())
+    );
+}
+
+#[tokio::test]
+async fn orders_are_listed_newest_first_in_pages_by_what_is_asked() {
+    let house = House::new().await;
+    for n in 0..5 {
+        house.post(order(&format!("k-{n}"))).await;
+    }
+    let (_, first) = house
+        .call(
+            Method::GET,
+            "/do/order?limit=2&status=pending&account=A1",
+            None,
+        )
+        .await;
+    let keys = |page: &serde_json::Value| -> Vec<String> {
+        let items = page["items"].as_array().unwrap().iter();
+        items
+            .map(|item| item["idempotency_key"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(keys(&first), ["k-4", "k-3"]);
+    let cursor = first["next_cursor"].as_str().unwrap();
+    let (_, second) = house
+        .call(
+            Method::GET,
+            &format!("/do/order?limit=10&cursor={cursor}"),
+            None,
+        )
+        .await;
+    assert_eq!(keys(&second), ["k-2", "k-1", "k-0"]);
+    assert!(second.get("next_cursor").is_none());
+    let (_, none) = house
+        .call(Method::GET, "/do/order?symbol=OTHER", None)
+        .await;
+    assert!(keys(&none).is_empty());
+    let (status, _) = house.call(Method::GET, "/do/order?status=odd", None).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+}

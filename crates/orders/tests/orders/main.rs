@@ -1,0 +1,9 @@
+//! The promises of the slice, against a real PostgreSQL and a broker that misbehaves as told.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod acceptance;
+mod corrections;
+mod digest;
+mod operating;
+mod sending;
+mod support;
