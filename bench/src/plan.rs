@@ -11,7 +11,7 @@ use crate::peer::{self, Peer};
 #[derive(Debug, Parser)]
 #[command(about = "Measure Postrider side by side with its peers")]
 pub struct Arguments {
-    /// A few minutes instead of half an hour: smaller counts, one round
+    /// Some minutes instead of half an hour: smaller counts, one round
     #[arg(long, env = "QUICK", value_parser = clap::builder::FalseyValueParser::new())]
     quick: bool,
     /// Only scenarios whose names start with one of these, separated by commas

@@ -9,11 +9,13 @@ const logger = new Logger(() => (level, message) => {
 })
 const BULK = 1000
 
-const utilities = (connections) => {
+const utilities = async (connections) => {
   const pgPool = new pg.Pool({ connectionString: order.url, max: connections })
   // It asks for both handlers, on the pool and on each of its connections.
   pgPool.on('error', (error) => console.error(error))
   pgPool.on('connect', (client) => client.on('error', (error) => console.error(error)))
+  // All connections before the clock starts.
+  await Promise.all(Array.from({ length: connections }, () => pgPool.query('select pg_sleep(0.1)')))
   return makeWorkerUtils({ pgPool, logger })
 }
 

@@ -25,6 +25,9 @@ await run({
   },
   singles: async () => {
     const it = await boss({ max: order.clients })
+    // All connections before the clock starts.
+    const touch = () => it.getDb().executeSql('select pg_sleep(0.1)')
+    await Promise.all(Array.from({ length: order.clients }, touch))
     await singles('send', (item) => it.send(QUEUE, item))
   },
   bulk: async () => {

@@ -120,6 +120,9 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer pool.Close()
+	if err := open(ctx, pool); err != nil {
+		return err
+	}
 	switch o.action {
 	case "setup":
 		migrator, err := rivermigrate.New(riverpgxv5.New(pool), nil)
@@ -137,6 +140,18 @@ func run(ctx context.Context) error {
 	default:
 		return work(ctx, o, pool)
 	}
+}
+
+// open makes all connections before the clock starts.
+func open(ctx context.Context, pool *pgxpool.Pool) error {
+	for range pool.Config().MaxConns {
+		connection, err := pool.Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer connection.Release()
+	}
+	return nil
 }
 
 func inserter(pool *pgxpool.Pool, cooldown time.Duration) (*river.Client[pgx.Tx], error) {

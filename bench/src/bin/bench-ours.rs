@@ -27,7 +27,11 @@ async fn main() -> Result<(), Error> {
         _ => order.connections(),
     };
     let pool = PgPoolOptions::new()
+        // All of them before the clock starts.
+        .min_connections(connections)
         .max_connections(connections)
+        // A round trip before each use, by default.
+        .test_before_acquire(!order.best())
         .connect(&order.url)
         .await
         .map_err(Error::queue)?;

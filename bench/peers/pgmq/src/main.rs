@@ -26,7 +26,11 @@ async fn main() -> Result<(), Error> {
     };
     // Its own way to connect does not know unix sockets; its way to take a pool does not mind.
     let pool = PgPoolOptions::new()
+        // All of them before the clock starts.
+        .min_connections(connections)
         .max_connections(connections)
+        // A round trip before each use, by default.
+        .test_before_acquire(!order.best())
         .connect(&order.url)
         .await
         .map_err(Error::queue)?;
