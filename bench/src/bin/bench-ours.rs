@@ -1,14 +1,14 @@
 //! Our own engine under the benchmark: the outbox and a worker, through the crate's public API.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use postrider_bench_kit::{Action, Error, Item, Order, Work, batches, produce, singles};
 use postrider_engine::migrate::Migrator;
 use postrider_engine::outbox::{Enqueuer, EnqueuerOptions, Message, OUTBOX, enqueue, enqueue_many};
 use postrider_engine::runtime::{Handler, Verdict, Worker, WorkerOptions};
 use postrider_engine::wake::Waker;
-use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
+use sqlx::{Connection, PgConnection, PgPool};
 use tokio_util::sync::CancellationToken;
 
 const TOPIC: &str = "bench";
@@ -38,10 +38,21 @@ async fn main() -> Result<(), Error> {
     match order.action {
         Action::Setup => setup(&pool).await,
         Action::Singles => {
-            singles(&order, "enqueue", move |item| {
-                let pool = pool.clone();
-                async move { one(&pool, &item).await }
-            })
+            // Each client keeps its connection, as pgbench's do: giving one back to the pool is a round trip of sqlx's.
+            let idle = Arc::new(Mutex::new(connect(&order, connections).await?));
+            singles(
+                &order,
+                "enqueue on a connection of one's own",
+                move |item| {
+                    let idle = Arc::clone(&idle);
+                    async move {
+                        let mut connection = take(&idle)?;
+                        let result = enqueue(&mut connection, &message(&item)?).await;
+                        lock(&idle).push(connection);
+                        result.map(drop).map_err(Error::queue)
+                    }
+                },
+            )
             .await
         }
         Action::Grouped => grouped(&order, &pool).await,
@@ -57,6 +68,27 @@ async fn main() -> Result<(), Error> {
         }
         Action::Work => work(&order, pool).await,
     }
+}
+
+async fn connect(order: &Order, count: u32) -> Result<Vec<PgConnection>, Error> {
+    let mut connections = Vec::new();
+    for _ in 0..count {
+        connections.push(
+            PgConnection::connect(&order.url)
+                .await
+                .map_err(Error::queue)?,
+        );
+    }
+    Ok(connections)
+}
+
+fn lock(idle: &Mutex<Vec<PgConnection>>) -> std::sync::MutexGuard<'_, Vec<PgConnection>> {
+    idle.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn take(idle: &Mutex<Vec<PgConnection>>) -> Result<PgConnection, Error> {
+    let taken = lock(idle).pop();
+    taken.ok_or_else(|| Error::queue(sqlx::Error::PoolClosed))
 }
 
 async fn setup(pool: &PgPool) -> Result<(), Error> {
