@@ -3,12 +3,15 @@
 //!
 //! How it works: producers ask for work and say of every call what they were told (`journal`). Workers do it, with one
 //! append-only row in the database and one call outside (`work`, `outside`). Meanwhile the scenarios break things
-//! (`kills`, `crashes`, `points`, `network`, `resources`). At the end `check` compares what was promised with what
+//! (`kills`, `crashes`, `anywhere`, `network`, `resources`). At the end `check` compares what was promised with what
 //! happened; it reads plain logs without unique constraints and trusts no guard of the engine.
+//!
+//! Tests begin in the order of their names, hence the longest scenarios have the first ones.
 //!
 //! Every random choice follows from one seed, which is printed (`dice`). `make verify` is the long run (`scale`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod anywhere;
 mod case;
 mod check;
 mod crashes;
@@ -19,7 +22,6 @@ mod kills;
 mod messages;
 mod network;
 mod outside;
-mod points;
 mod produce;
 mod program;
 mod resources;

@@ -6,11 +6,11 @@ use std::time::Duration;
 use postrider_testkit::proxy::CommitCut;
 use postrider_testkit::{Proxy, crash};
 
+use crate::anywhere::{all, side_by_side};
 use crate::case;
 use crate::check::{Allowed, check};
 use crate::dice::Dice;
 use crate::journal::{Journal, Paper};
-use crate::points::{all, side_by_side};
 use crate::scale;
 use crate::stage::{PATIENCE, Place, Stage};
 

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::anywhere::side_by_side;
 use crate::case;
 use crate::check::{Allowed, check};
 use crate::dice::Dice;
 use crate::journal::{Journal, Paper};
-use crate::points::side_by_side;
 use crate::scale;
 use crate::stage::{Place, Stage};
 
