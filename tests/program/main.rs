@@ -6,4 +6,5 @@ mod access;
 mod commands;
 mod doctor;
 mod lifecycle;
+mod orders;
 mod program;

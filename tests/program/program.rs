@@ -92,6 +92,11 @@ impl Serving {
         }
     }
 
+    /// Where it serves.
+    pub fn base(&self) -> &str {
+        &self.base
+    }
+
     pub fn get(&self, path: &str) -> reqwest::RequestBuilder {
         self.client.get(format!("{}{path}", self.base))
     }

@@ -6,7 +6,7 @@ mod publisher;
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
-pub use parts::Parts;
+pub use parts::{Ground, Parts};
 
 /// One kind of work that a process can take on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

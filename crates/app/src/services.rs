@@ -1,26 +1,131 @@
 //! What the program is made of: the engine and the five services, listed once.
+//!
+//! A service brings its schema, its error codes, its work tables (for dead letters and the doctor), its own checks, its
+//! routes, and the parts that run beside the HTTP server. Whoever adds one adds a line to [`ALL`], to [`Apis`] and to
+//! [`routes`], and nothing else in the program.
 
-use postrider_engine::doctor::Doctor;
-use postrider_engine::migrate::Migrator;
-use postrider_engine::outbox::OUTBOX;
-use postrider_engine::transport::DELIVERIES;
+mod orders;
+
+use std::pin::Pin;
+
+use postrider_engine::{
+    doctor::{Check, Doctor},
+    lease::WorkTable,
+    migrate::{MigrationSet, Migrator},
+    outbox::OUTBOX,
+    transport::DELIVERIES,
+};
+use postrider_web::ErrorCode;
+use sqlx::PgPool;
+use utoipa_axum::router::OpenApiRouter;
+
+use crate::{
+    config::Config,
+    exit::Failure,
+    http::State,
+    roles::{Ground, Role},
+};
+
+/// One service, as the rest of the program sees it.
+pub struct Service {
+    /// Its schema.
+    pub migrations: fn() -> MigrationSet,
+    /// The error codes of its API.
+    pub codes: &'static [ErrorCode],
+    /// Where its work waits.
+    pub tables: &'static [&'static WorkTable],
+    /// Its own invariants.
+    pub checks: &'static [Check],
+    /// What runs for it beside the HTTP server.
+    pub parts: fn(&Ground, &Config) -> Result<Vec<Part>, Failure>,
+}
+
+/// Work that runs from start to stop, in a process that has the role.
+pub struct Part {
+    /// For which role.
+    pub role: Role,
+    /// The work itself; it ends with the stop that the ground carries.
+    pub work: Pin<Box<dyn Future<Output = postrider_engine::Result<()>> + Send>>,
+}
+
+impl Part {
+    /// Work of this role.
+    pub fn new(
+        role: Role,
+        work: impl Future<Output = postrider_engine::Result<()>> + Send + 'static,
+    ) -> Self {
+        Self {
+            role,
+            work: Box::pin(work),
+        }
+    }
+}
+
+/// Every service.
+pub static ALL: [Service; 5] = [
+    quiet(postrider_exports::migrations),
+    orders::SERVICE,
+    quiet(postrider_payments::migrations),
+    quiet(postrider_evidence::migrations),
+    quiet(postrider_protocols::migrations),
+];
+
+/// A service that has a schema and nothing that runs.
+const fn quiet(migrations: fn() -> MigrationSet) -> Service {
+    Service {
+        migrations,
+        codes: &[],
+        tables: &[],
+        checks: &[],
+        parts: |_, _| Ok(Vec::new()),
+    }
+}
+
+/// What the services' routes need; part of the HTTP server's state.
+#[derive(Clone)]
+pub struct Apis {
+    /// Accepts orders.
+    pub orders: postrider_orders::Orders,
+}
+
+impl Apis {
+    /// Starts what the routes stand on. Call it inside a tokio runtime.
+    #[must_use]
+    pub fn start(pool: &PgPool) -> Self {
+        Self {
+            orders: postrider_orders::Orders::start(pool.clone()),
+        }
+    }
+}
+
+/// Every service's routes.
+pub fn routes() -> OpenApiRouter<State> {
+    postrider_orders::routes()
+}
 
 /// Brings every schema up to date, the engine's first.
 #[must_use]
 pub fn migrator() -> Migrator {
-    Migrator::new([
-        postrider_engine::migrations(),
-        postrider_exports::migrations(),
-        postrider_orders::migrations(),
-        postrider_payments::migrations(),
-        postrider_evidence::migrations(),
-        postrider_protocols::migrations(),
-    ])
-    .program_version(env!("CARGO_PKG_VERSION"))
+    let sets = std::iter::once(postrider_engine::migrations())
+        .chain(ALL.iter().map(|service| (service.migrations)()));
+    Migrator::new(sets).program_version(env!("CARGO_PKG_VERSION"))
+}
+
+/// Every work table: where dead letters can be.
+pub fn work_tables() -> impl Iterator<Item = &'static WorkTable> {
+    let own = ALL
+        .iter()
+        .flat_map(|service| service.tables.iter().copied());
+    [&OUTBOX, &DELIVERIES].into_iter().chain(own)
 }
 
 /// Examines every work table and the invariants that each service brings.
 #[must_use]
 pub fn doctor() -> Doctor {
-    Doctor::new([&OUTBOX, &DELIVERIES]).migrator(migrator())
+    let checks = ALL
+        .iter()
+        .flat_map(|service| service.checks.iter().copied());
+    Doctor::new(work_tables())
+        .checks(checks)
+        .migrator(migrator())
 }

@@ -1,5 +1,6 @@
 //! The command line: what can be asked of the program, and how it answers.
 
+mod client;
 mod config;
 mod demo;
 mod doctor;
@@ -7,8 +8,10 @@ mod man;
 mod migrate;
 mod openapi;
 mod options;
+mod orders;
 mod output;
 mod serve;
+mod sim;
 mod status;
 mod token;
 
@@ -48,6 +51,10 @@ enum Command {
     Config(config::Args),
     /// Ask a running server how it is.
     Status(status::Args),
+    /// Send orders and see what became of them.
+    Orders(orders::Args),
+    /// Simulate an outside party.
+    Sim(sim::Args),
     /// Make an API token and the line that allows it.
     Token(token::Args),
     /// Print the OpenAPI document.
@@ -101,6 +108,8 @@ fn run(cli: Cli, output: &Output) -> Result<(), Failure> {
         Command::DemoWorker(args) => block_on(demo::run_worker(args)),
         Command::Migrate(args) => block_on(migrate::run(args, output)),
         Command::Doctor(args) => block_on(doctor::run(args, output)),
+        Command::Orders(args) => block_on(orders::run(args, output)),
+        Command::Sim(args) => block_on(sim::run(args, output)),
         Command::Status(args) => block_on(status::run(args, output)),
     }
 }
@@ -153,6 +162,12 @@ mod tests {
             "postrider doctor --json --data-dir d",
             "postrider config --json",
             "postrider status --server http://127.0.0.1:8080",
+            "postrider orders send --key k --account A1 --symbol ACME --side buy --quantity 10 --limit-price 12.50 --wait",
+            "postrider orders show k --server http://127.0.0.1:8080",
+            "postrider orders list --status aborted --json",
+            "postrider orders cancel k",
+            "postrider orders redrive k --allow-stale",
+            "postrider sim broker --listen 127.0.0.1:0 --script f",
             "postrider openapi",
         ] {
             let parsed = Cli::try_parse_from(words.split(' '));

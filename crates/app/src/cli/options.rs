@@ -71,6 +71,7 @@ pub struct ClientOptions {
     /// Address of the server.
     #[arg(
         long,
+        global = true,
         value_name = "URL",
         env = "POSTRIDER_SERVER",
         default_value = "http://127.0.0.1:8080"
@@ -79,6 +80,7 @@ pub struct ClientOptions {
     /// Token to show.
     #[arg(
         long,
+        global = true,
         value_name = "TOKEN",
         env = "POSTRIDER_TOKEN",
         hide_env_values = true

@@ -13,6 +13,7 @@ use crate::{
     http::{self, Metrics, Readiness},
     logging,
     roles::{Parts, Roles},
+    services::Apis,
 };
 
 /// How often metrics are tidied.
@@ -83,8 +84,9 @@ impl Running {
             pool: database.pool().clone(),
             readiness: readiness.clone(),
             metrics: metrics.clone(),
+            apis: Apis::start(database.pool()),
         };
-        let router = http::router(state, &config.server)?;
+        let router = http::router(state, &config.server, &roles)?;
         let server = tokio::spawn(http::serve(
             listener,
             router,
@@ -161,7 +163,7 @@ async fn prepare_schema(config: &Config, database: &Database) -> Result<(), Fail
     Ok(())
 }
 
-async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
+pub(super) async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     TcpListener::bind(address).await.map_err(|e| {
         let advice = match e.kind() {
             std::io::ErrorKind::AddrInUse => {
@@ -180,7 +182,7 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
 }
 
 /// SIGTERM and SIGINT stop in order; a second one ends at once (the embedded server still ends in order by itself).
-fn stop_on_signal(stop: CancellationToken) -> Result<(), Failure> {
+pub(super) fn stop_on_signal(stop: CancellationToken) -> Result<(), Failure> {
     use tokio::signal::unix::{SignalKind, signal};
     let failed = |e| Failure::caused(Exit::Failed, "signals can't be watched", &e);
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;

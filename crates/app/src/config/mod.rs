@@ -41,6 +41,8 @@ pub struct Config {
     pub breaker: breaker::Settings,
     /// How long things are kept.
     pub retention: Retention,
+    /// Orders.
+    pub orders: postrider_orders::Settings,
     /// Logs.
     pub log: Log,
 }
@@ -184,6 +186,7 @@ impl Config {
                 format!("{} is not between 2 and 1000", self.database.pool_size),
             ));
         }
+        found.extend(self.orders.contradictions());
         found
     }
 }

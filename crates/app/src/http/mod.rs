@@ -24,6 +24,8 @@ pub use server::serve;
 use crate::{
     config,
     exit::{Exit, Failure},
+    roles::{Role, Roles},
+    services::{self, Apis},
 };
 
 /// What the shell's own routes need.
@@ -35,6 +37,8 @@ pub struct State {
     pub readiness: Arc<Readiness>,
     /// What has been counted.
     pub metrics: Metrics,
+    /// What the services' routes need.
+    pub apis: Apis,
 }
 
 /// Routes that need no token: probes run without one, and the pages say nothing of what is stored.
@@ -48,13 +52,18 @@ const OPEN: [&str; 7] = [
     "/errors/{code}",
 ];
 
-/// Every route of the program with the shell around it.
-pub fn router(state: State, server: &config::Server) -> Result<Router, Failure> {
+/// Every route that these roles serve, with the shell around it.
+pub fn router(state: State, server: &config::Server, roles: &Roles) -> Result<Router, Failure> {
     let refused = |e: &(dyn std::error::Error + 'static)| {
         Failure::caused(Exit::Failed, "the API can't be put together", e)
     };
     let catalogue = error_catalogue().map_err(|e| refused(&e))?;
-    let (router, document) = describe::with_document(routes()).split_for_parts();
+    let routes = if roles.has(Role::Api) {
+        routes()
+    } else {
+        own_routes()
+    };
+    let (router, document) = describe::with_document(routes).split_for_parts();
     let router = router
         .with_state(state)
         .merge(describe::routes_for(document))
@@ -70,11 +79,16 @@ pub fn router(state: State, server: &config::Server) -> Result<Router, Failure> 
 
 /// Every error code of the program with its page.
 pub fn error_catalogue() -> Result<ErrorCatalogue, DuplicateCode> {
-    ErrorCatalogue::new([])
+    ErrorCatalogue::new(services::ALL.iter().map(|service| service.codes))
 }
 
 /// The routes that are part of the API's description.
 fn routes() -> OpenApiRouter<State> {
+    own_routes().merge(services::routes())
+}
+
+/// The routes that belong to no service.
+fn own_routes() -> OpenApiRouter<State> {
     OpenApiRouter::new()
         .merge(health::routes())
         .merge(metrics::routes())

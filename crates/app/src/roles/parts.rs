@@ -13,6 +13,7 @@ use crate::{
     config::Config,
     exit::{Exit, Failure, chain},
     http::Readiness,
+    services,
 };
 
 /// How long parts may take to end in order; a worker that stops may finish what it holds.
@@ -24,10 +25,14 @@ pub struct Parts {
 }
 
 /// What every part is made from.
-pub(super) struct Ground {
+pub struct Ground {
+    /// The database.
     pub pool: PgPool,
+    /// Where messages go.
     pub transport: PostgresTransport,
+    /// One breaker for each outside dependency.
     pub breakers: Breakers,
+    /// Told when to end.
     pub stop: CancellationToken,
 }
 
@@ -70,8 +75,14 @@ impl Parts {
             let task = housekeeper::part(&ground, config.retention);
             parts.run(Role::Scheduler, readiness, task);
         }
-        // The API and the console are the HTTP server's, and no service has registered work for the worker yet.
-        for role in [Role::Api, Role::Worker, Role::Console] {
+        for service in &services::ALL {
+            let wanted = (service.parts)(&ground, config)?;
+            for part in wanted.into_iter().filter(|part| roles.has(part.role)) {
+                parts.run(part.role, readiness, part.work);
+            }
+        }
+        // The API and the console are the HTTP server's.
+        for role in [Role::Api, Role::Console] {
             readiness.started(role);
         }
         Ok(parts)

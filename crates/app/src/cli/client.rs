@@ -1,0 +1,82 @@
+//! A command as a client of a running server.
+
+use std::time::Duration;
+
+use reqwest::{Method, StatusCode};
+use serde_json::Value;
+
+use super::ClientOptions;
+use crate::exit::{Exit, Failure, chain};
+
+/// The longest that a command waits for one answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A connection to a server.
+pub struct Client {
+    http: reqwest::Client,
+    server: url::Url,
+    token: Option<String>,
+}
+
+impl Client {
+    /// A client of the server that the options name.
+    pub fn new(options: &ClientOptions) -> Result<Self, Failure> {
+        let server = url::Url::parse(&options.server)
+            .map_err(|e| Failure::caused(Exit::Usage, "--server", &e))?;
+        let http = reqwest::Client::builder()
+            .timeout(PATIENCE)
+            .build()
+            .map_err(|e| Failure::caused(Exit::Failed, "no client can be made", &e))?;
+        Ok(Self {
+            http,
+            server,
+            token: options.token.clone(),
+        })
+    }
+
+    /// Calls the path made of these segments; gives status and JSON of an answer that is not a refusal.
+    pub async fn call(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &[(&str, &str)],
+        body: Option<&Value>,
+    ) -> Result<(StatusCode, Value), Failure> {
+        let mut url = self.server.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(path);
+        }
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        let mut request = self.http.request(method, url);
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
+        }
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let response = request.send().await.map_err(|e| self.unreachable(e))?;
+        let status = response.status();
+        let answer: Value = response.json().await.map_err(|e| self.unreachable(e))?;
+        if status.is_success() {
+            return Ok((status, answer));
+        }
+        let word = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
+        Err(Failure::new(
+            Exit::Refused,
+            format!("{} ({} {})", word("detail"), status.as_u16(), word("code")),
+        ))
+    }
+
+    fn unreachable(&self, error: reqwest::Error) -> Failure {
+        let why = chain(&error.without_url());
+        let server = &self.server;
+        Failure::new(
+            Exit::Unreachable,
+            format!(
+                "no Postrider answers at {server} ({why}); start one with `postrider serve` or name another with --server"
+            ),
+        )
+    }
+}
