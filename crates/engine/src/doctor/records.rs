@@ -244,7 +244,8 @@ async fn dead_letters(exam: &Exam<'_>, words: &Words<'_>) -> Answer {
         "{least}{count} dead letters, the oldest for {}; the most common reasons of the latest are named below",
         age(oldest)
     );
-    let advice = "put right what they died of, then redrive them, or archive what needs no more doing";
+    let advice =
+        "put right what they died of, then redrive them, or archive what needs no more doing";
     Ok(vec![
         Complaint::warning(what, advice).items(
             groups
