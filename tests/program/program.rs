@@ -6,20 +6,21 @@ use std::{
     time::Duration,
 };
 
-use postrider_testkit::process::Program;
+pub use postrider_testkit::builders::data_dir;
+use postrider_testkit::{
+    builders::{self, Serve},
+    process::Program,
+};
 use serde_json::Value;
 
 /// Long enough for a busy machine; a test that works never waits so long.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// A command that knows nothing of this machine's own configuration.
+const BINARY: &str = env!("CARGO_BIN_EXE_postrider");
+
+/// The program with these words.
 pub fn postrider(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_postrider"));
-    for (name, _) in std::env::vars() {
-        if name.starts_with("POSTRIDER_") {
-            command.env_remove(name);
-        }
-    }
+    let mut command = builders::program(BINARY);
     command.args(args);
     command
 }
@@ -47,17 +48,6 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// A directory that another user can enter too: the embedded server of a root-started program is one.
-pub fn data_dir() -> tempfile::TempDir {
-    use std::os::unix::fs::PermissionsExt;
-    let dir = tempfile::Builder::new()
-        .prefix("postrider-")
-        .tempdir()
-        .unwrap();
-    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    dir
-}
-
 /// `postrider serve`, ready.
 pub struct Serving {
     program: Program,
@@ -68,10 +58,7 @@ pub struct Serving {
 impl Serving {
     /// Serves from this data directory on a free port.
     pub async fn on(data_dir: &Path, more: &[&str]) -> Self {
-        let dir = data_dir.to_str().unwrap();
-        let mut args = vec!["serve", "--listen", "127.0.0.1:0", "--data-dir", dir];
-        args.extend(more);
-        Self::start(&postrider(&args)).await
+        Self::start(&Serve::new(BINARY, data_dir).args(more).command()).await
     }
 
     /// Starts this command and waits until it says where it listens, which it does when it is ready.

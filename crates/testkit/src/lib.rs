@@ -14,6 +14,7 @@
     reason = "a helper that cannot help fails the test that called it"
 )]
 
+pub mod builders;
 pub mod crash;
 pub mod db;
 pub mod process;

@@ -1,7 +1,6 @@
 //! The database server crashes under load: a backend is killed (all connections break and the log is replayed), or the
 //! whole server ends at once, as by a power cut that spares the machine. The disk is waited for, as in production.
 
-use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -117,9 +116,7 @@ struct Server {
 
 impl Server {
     async fn start() -> Self {
-        let dir = tempfile::Builder::new().prefix("proof-").tempdir().unwrap();
-        // Under root the server runs as somebody else, who must pass through.
-        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
+        let dir = postrider_testkit::builders::data_dir();
         let postgres = Postgres::start(Options::new(dir.path())).await.unwrap();
         Self {
             postgres: Some(postgres),

@@ -1,6 +1,5 @@
 //! A migrated database each, and a server of one's own for those that stop it.
 
-use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,12 +86,7 @@ pub struct Private {
 }
 
 pub async fn private() -> Private {
-    let dir = tempfile::Builder::new()
-        .prefix("transports-")
-        .tempdir()
-        .unwrap();
-    // The server's user must be able to pass through.
-    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
+    let dir = postrider_testkit::builders::data_dir();
     let server = Postgres::start(settings(&dir)).await.unwrap();
     let options = server.connect_options();
     let mut connection = PgConnection::connect_with(&options).await.unwrap();

@@ -1,7 +1,5 @@
 //! A server as it should be, and what only a server of one's own can show.
 
-use std::os::unix::fs::PermissionsExt;
-
 use postrider_embedded::{Options, Postgres};
 use postrider_engine::doctor::{Doctor, Limits, Severity::*};
 use postrider_engine::lease::{Claim, Outcome, Queue, Settlement};
@@ -24,7 +22,6 @@ async fn run(pool: &PgPool, sql: &'static str) {
 
 /// Durable settings, and two-phase commit allowed.
 async fn server(dir: &tempfile::TempDir) -> (Postgres, PgPool) {
-    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
     let options = Options::new(dir.path()).setting("max_prepared_transactions", "2");
     let server = Postgres::start(options).await.unwrap();
     let pool = PgPool::connect_with(server.connect_options())
@@ -39,7 +36,7 @@ async fn server(dir: &tempfile::TempDir) -> (Postgres, PgPool) {
 
 #[tokio::test]
 async fn a_server_as_it_should_be_gets_no_warning_until_something_holds_vacuum_back() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = postrider_testkit::builders::data_dir();
     let (server, pool) = server(&dir).await;
 
     run(
