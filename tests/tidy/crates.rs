@@ -12,9 +12,9 @@ fn allowed(name: &str) -> Option<&'static [&'static str]> {
         "crashpoint" | "embedded" => &[],
         "engine" => &["crashpoint"],
         "transports" => &["engine", "crashpoint"],
-        "web" => &["engine"],
+        "store" | "web" => &["engine"],
         "testkit" => &["crashpoint", "embedded"],
-        slice if SLICES.contains(&slice) => &["engine", "web", "crashpoint"],
+        slice if SLICES.contains(&slice) => &["engine", "web", "store", "crashpoint"],
         "bench" => &["engine", "embedded", "transports"],
         "app" => return None,
         other => panic!(

@@ -15,6 +15,7 @@ use postrider_engine::{
     outbox::OUTBOX,
     transport::DELIVERIES,
 };
+use postrider_store::Store;
 use postrider_web::ErrorCode;
 use sqlx::PgPool;
 use utoipa_axum::router::OpenApiRouter;
@@ -90,11 +91,10 @@ pub struct Apis {
 
 impl Apis {
     /// Starts what the routes stand on. Call it inside a tokio runtime.
-    #[must_use]
-    pub fn start(pool: &PgPool) -> Self {
-        Self {
+    pub fn start(pool: &PgPool, _store: &Store, _config: &Config) -> Result<Self, Failure> {
+        Ok(Self {
             orders: postrider_orders::Orders::start(pool.clone()),
-        }
+        })
     }
 }
 

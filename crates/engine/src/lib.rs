@@ -29,6 +29,7 @@ pub mod outbox;
 pub mod publisher;
 pub mod retry;
 pub mod runtime;
+pub mod settings;
 pub mod transport;
 pub mod wake;
 

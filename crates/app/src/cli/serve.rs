@@ -74,6 +74,10 @@ impl Running {
             Failure::caused(Exit::Failed, "the address listened on can't be read", &e)
         })?;
         let metrics = Metrics::install()?;
+        let store = config
+            .store
+            .open(&config.data_dir().join("store"))
+            .map_err(|e| Failure::caused(Exit::Config, "the store can't be used", &e))?;
         let database = Database::open(config).await?;
         if let Err(failure) = prepare_schema(config, &database).await {
             database.close().await;
@@ -84,7 +88,7 @@ impl Running {
             pool: database.pool().clone(),
             readiness: readiness.clone(),
             metrics: metrics.clone(),
-            apis: Apis::start(database.pool()),
+            apis: Apis::start(database.pool(), &store, config)?,
         };
         let router = http::router(state, &config.server, &roles)?;
         let server = tokio::spawn(http::serve(
@@ -104,6 +108,7 @@ impl Running {
             config,
             &roles,
             database.pool().clone(),
+            store,
             &readiness,
             stop.clone(),
         )

@@ -41,6 +41,8 @@ pub struct Config {
     pub breaker: breaker::Settings,
     /// How long things are kept.
     pub retention: Retention,
+    /// Where files go.
+    pub store: postrider_store::Settings,
     /// Orders.
     pub orders: postrider_orders::Settings,
     /// Logs.
@@ -186,6 +188,7 @@ impl Config {
                 format!("{} is not between 2 and 1000", self.database.pool_size),
             ));
         }
+        found.extend(self.store.contradictions());
         found.extend(self.orders.contradictions());
         found
     }

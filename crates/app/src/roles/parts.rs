@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use postrider_engine::breaker::{self, Breakers};
+use postrider_store::Store;
 use postrider_transports::PostgresTransport;
 use sqlx::PgPool;
 use tokio::task::JoinSet;
@@ -30,6 +31,8 @@ pub struct Ground {
     pub pool: PgPool,
     /// Where messages go.
     pub transport: PostgresTransport,
+    /// Where files go.
+    pub store: Store,
     /// One breaker for each outside dependency.
     pub breakers: Breakers,
     /// Told when to end.
@@ -42,6 +45,7 @@ impl Parts {
         config: &Config,
         roles: &Roles,
         pool: PgPool,
+        store: Store,
         readiness: &Arc<Readiness>,
         stop: CancellationToken,
     ) -> Result<Self, Failure> {
@@ -53,6 +57,7 @@ impl Parts {
         let ground = Ground {
             pool,
             transport,
+            store,
             breakers,
             stop,
         };

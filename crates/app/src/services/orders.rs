@@ -38,7 +38,7 @@ fn parts(ground: &Ground, config: &Config) -> Result<Vec<Part>, Failure> {
         settings,
         broker(ground, config)?,
         &ground.breakers,
-        settings.breaker(config.breaker),
+        settings.breaker.over(config.breaker),
     )
     .map_err(|e| Failure::caused(Exit::Config, "orders can't be sent", &e))?;
     let (pool, stop) = (&ground.pool, &ground.stop);

@@ -68,7 +68,7 @@ impl House {
     pub fn work(&self, settings: &Settings, broker: Arc<dyn Broker>) {
         let common = postrider_engine::breaker::Settings::default();
         let breakers = Breakers::new(common);
-        let breaker = settings.breaker(common);
+        let breaker = settings.breaker.over(common);
         let worker =
             worker::worker(self.pool.clone(), settings, broker, &breakers, breaker).unwrap();
         tokio::spawn(worker.run(self.stop.clone()));
