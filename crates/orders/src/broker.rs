@@ -46,6 +46,8 @@ pub enum Kind {
     NotTaken,
     /// Nobody can say whether the broker has it.
     Uncertain,
+    /// The broker does not let us in, whatever the order: nothing is known of this one that was not known before.
+    NotLetIn,
 }
 
 /// A call that came to nothing.
@@ -105,6 +107,20 @@ impl Refusal {
             ),
             retry_after,
             shows: breaker::Outcome::of_status(status),
+        }
+    }
+
+    /// The broker wants other credentials, or none of ours. It is as good as away until somebody mends that.
+    #[must_use]
+    pub fn not_let_in(status: u16, retry_after: Option<Duration>) -> Self {
+        let message = format!(
+            "the broker does not let us in (status {status}); check orders.broker.token and orders.broker.url"
+        );
+        Self {
+            kind: Kind::NotLetIn,
+            failure: Failure::with_category(&status.to_string(), Category::System, message),
+            retry_after,
+            shows: breaker::Outcome::Unavailable,
         }
     }
 

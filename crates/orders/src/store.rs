@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use postrider_engine::ledger::Key;
+use postrider_engine::{failure::Failure, ledger::Key};
 use serde_json::Value;
 use sqlx::{PgConnection, PgPool};
 
@@ -48,6 +48,11 @@ where t.id = $1 and t.finished_at is null
 returning coalesce(t.expires_at <= clock_timestamp(), false)";
 
 const NOT_SENT: &str = "update orders.outbox_orders set sent_at = null where id = $1";
+
+const HELD: &str = "
+update orders.outbox_orders
+set last_error_code = $2, last_error_category = $3, last_error_msg = $4, sent_at = case when $5 then null else sent_at end
+where id = $1";
 
 /// Pending rows are unfinished ones; a sample bounds the work when there are very many.
 const AGE: &str = "
@@ -223,6 +228,24 @@ pub(crate) async fn about_to_send(pool: &PgPool, id: i64) -> Result<Clearance, s
 
 pub(crate) async fn not_sent(tx: &mut PgConnection, id: i64) -> Result<(), sqlx::Error> {
     sqlx::query(NOT_SENT).bind(id).execute(tx).await.map(drop)
+}
+
+/// Says why an order waits, although no attempt was spent.
+pub(crate) async fn held(
+    tx: &mut PgConnection,
+    id: i64,
+    why: &Failure,
+    not_sent: bool,
+) -> Result<(), sqlx::Error> {
+    sqlx::query(HELD)
+        .bind(id)
+        .bind(why.code())
+        .bind(why.category().as_str())
+        .bind(why.message())
+        .bind(not_sent)
+        .execute(tx)
+        .await
+        .map(drop)
 }
 
 pub(crate) async fn pending_age(pool: &PgPool) -> Result<f64, sqlx::Error> {

@@ -53,6 +53,8 @@ enum Attempt {
     Dead(Failure),
     /// Later, at no cost.
     Later(std::time::Duration),
+    /// Later, at no cost, and everybody may see why; the second as above.
+    Held(Refusal, bool),
 }
 
 /// The worker of the outbox.
@@ -126,7 +128,7 @@ impl Sender {
                 .await;
             match asked {
                 Err(open) => return Ok(Attempt::Later(open.retry_after)),
-                Ok(Err(refusal)) => return Ok(Attempt::Failed(refusal, false)),
+                Ok(Err(refusal)) => return Ok(came_to_nothing(refusal, false)),
                 Ok(Ok(Some(answer))) => return Ok(Attempt::Accepted(answer)),
                 Ok(Ok(None)) => {}
             }
@@ -156,18 +158,17 @@ impl Sender {
         match sent {
             Ok(answer) => Ok(Attempt::Accepted(answer)),
             // A broker that knows the id already may call the repetition a conflict: what does it know?
-            Err(refusal)
-                if refusal.kind == Kind::Rejected && refusal_may_be_repetition(work, &refusal) =>
-            {
+            Err(refusal) if may_be_repetition(work, &refusal) => {
                 match self.broker.look_up(&work.key).await {
                     Ok(Some(answer)) => Ok(Attempt::Accepted(answer)),
-                    Ok(None) => Ok(Attempt::Failed(refusal, true)),
-                    Err(unknown) => Ok(Attempt::Failed(unknown, false)),
+                    Ok(None) => Ok(came_to_nothing(refusal, !work.sent)),
+                    Err(unknown) => Ok(came_to_nothing(unknown, false)),
                 }
             }
             Err(refusal) => {
-                let certain = refusal.kind != Kind::Uncertain;
-                Ok(Attempt::Failed(refusal, certain))
+                // An earlier attempt that nobody heard of may still arrive: what this one knows does not undo that.
+                let certain = refusal.kind != Kind::Uncertain && !work.sent;
+                Ok(came_to_nothing(refusal, certain))
             }
         }
     }
@@ -200,8 +201,25 @@ impl Sender {
                     })
                 })
             }
+            Attempt::Held(refusal, certain) => {
+                let wait = refusal
+                    .retry_after
+                    .or_else(|| self.policy.delay(1, 0.5))
+                    .unwrap_or(OVERTAKEN);
+                tracing::error!(
+                    key = work.key, status = "held", attempts = item.attempts, error_code = refusal.failure.code(),
+                    error = refusal.failure.message(), adapter = self.broker.name(), again_in = ?wait, "order not sent"
+                );
+                Handled::from(Verdict::Snooze(wait)).with(move |tx| {
+                    Box::pin(async move {
+                        store::held(tx, id, &refusal.failure, certain)
+                            .await
+                            .map_err(Into::into)
+                    })
+                })
+            }
             Attempt::Failed(refusal, certain) => {
-                let failure = if certain {
+                let failure = if certain || refusal.kind != Kind::Uncertain {
                     refusal.failure
                 } else {
                     uncertain(&refusal.failure)
@@ -292,8 +310,21 @@ fn judge<T>(answer: &Result<T, Refusal>) -> breaker::Outcome {
     }
 }
 
-fn refusal_may_be_repetition(work: &Work, refusal: &Refusal) -> bool {
-    work.sent || refusal.failure.code() == "409" || refusal.failure.code().contains("DUPLICATE")
+/// `certain`: the broker has not got the order, and no earlier attempt can bring it there.
+fn came_to_nothing(refusal: Refusal, certain: bool) -> Attempt {
+    match refusal.kind {
+        Kind::NotLetIn => Attempt::Held(refusal, certain),
+        Kind::Rejected | Kind::NotTaken | Kind::Uncertain => Attempt::Failed(refusal, certain),
+    }
+}
+
+fn may_be_repetition(work: &Work, refusal: &Refusal) -> bool {
+    let code = refusal.failure.code();
+    match refusal.kind {
+        Kind::Rejected => work.sent || code == "409" || code.contains("DUPLICATE"),
+        Kind::NotTaken => code == "409",
+        Kind::Uncertain | Kind::NotLetIn => false,
+    }
 }
 
 fn expired() -> Failure {

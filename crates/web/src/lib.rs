@@ -9,7 +9,8 @@
 //! - nobody passes without the scope that a route asks for ([`auth`]);
 //! - every request ends in time, leaves one line in the log and one mark in the metrics
 //!   ([`time_limit`], [`observe`]), and a panic is an answer too;
-//! - lists are paged the same way everywhere ([`paging`]).
+//! - lists are paged the same way everywhere ([`paging`]);
+//! - when we are the client, calls end in time and tell what is known of them ([`outside`]).
 //!
 //! A slice uses the extractors, [`Problem`] and [`require`](auth::require) in its `http.rs`; the
 //! program wraps the joined router once with [`shell()`]. To read: `problem.rs`, `json/mod.rs`,
@@ -25,6 +26,7 @@ mod fallback;
 pub mod json;
 pub mod observe;
 pub mod openapi;
+pub mod outside;
 pub mod paging;
 pub mod params;
 pub mod problem;

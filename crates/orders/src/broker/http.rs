@@ -4,18 +4,15 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, future::BoxFuture};
 use postrider_engine::breaker;
-use reqwest::{Client, Response, StatusCode, header, redirect};
+use postrider_web::outside::{self, Lost, Unprepared, Unread, is_transient, retry_after};
+use reqwest::{Client, Response, StatusCode};
 use serde_json::Value;
-use time::{OffsetDateTime, format_description::well_known::Rfc2822};
 use url::Url;
 
 use super::{Broker, Kind, Refusal, taken};
 
 /// No broker has more to say about one order.
 const LONGEST_ANSWER: usize = 256 * 1024;
-
-/// However long a broker asks us to wait, it is asked again after this.
-const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// Where the broker is and how to speak to it.
 #[derive(Clone)]
@@ -30,67 +27,61 @@ pub struct HttpSettings {
 
 /// The settings make no usable client.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "no connection to the broker can be prepared; check orders.broker.url and the machine's TLS setup"
-)]
-pub struct Unusable(#[from] reqwest::Error);
+#[error("no connection to the broker can be prepared")]
+pub struct Unusable(#[from] Unprepared);
 
 /// The adapter.
 pub struct HttpBroker {
     client: Client,
-    base: String,
+    base: Url,
     token: Option<String>,
 }
 
 impl HttpBroker {
     /// Prepares a client; calls nobody yet.
     pub fn new(settings: HttpSettings) -> Result<Self, Unusable> {
-        let client = Client::builder()
-            .timeout(settings.timeout)
-            // A redirected POST may be made twice or become a GET: the address must be the right one.
-            .redirect(redirect::Policy::none())
-            .user_agent(concat!("postrider/", env!("CARGO_PKG_VERSION")))
-            .build()?;
         Ok(Self {
-            client,
-            base: settings.url.as_str().trim_end_matches('/').to_owned(),
+            client: outside::client(settings.timeout)?,
+            base: settings.url,
             token: settings.token,
         })
     }
 
     async fn post(&self, order: Value) -> Result<Value, Refusal> {
-        let request = self.client.post(format!("{}/orders", self.base));
-        let response = self.call(request.json(&order)).await?;
+        let url = self.address(&["orders"])?;
+        let response = self.call(self.client.post(url).json(&order)).await?;
         let status = response.status();
         if status.is_success() {
             return taken(body(response).await?);
         }
-        let retry_after = retry_after(&response);
+        let wait = retry_after(response.headers());
         if !status.is_client_error() || is_transient(status) {
             // A time-out that the broker itself reports says nothing about what it did before.
-            let certain = matches!(status.as_u16(), 425 | 429);
-            let kind = if certain {
-                Kind::NotTaken
-            } else {
-                Kind::Uncertain
+            let kind = match status.as_u16() {
+                425 | 429 => Kind::NotTaken,
+                _ => Kind::Uncertain,
             };
-            return Err(Refusal::status(status.as_u16(), kind, retry_after));
+            return Err(Refusal::status(status.as_u16(), kind, wait));
         }
+        // Only a broker that gives its reason speaks about the order. What else answers with a 4xx (a gateway, a wrong
+        // address, a token that has run out) would answer so to every order, and must not end them all.
         let said = body(response).await.unwrap_or_default();
-        let text = |name: &str| said.get(name).and_then(Value::as_str).map(str::to_owned);
-        let reason = text("reason_code").unwrap_or_else(|| status.as_u16().to_string());
-        let message = text("message")
-            .or_else(|| text("detail"))
-            .unwrap_or_else(|| format!("the broker rejected the order with status {status}"));
-        Err(Refusal::rejected(&reason, &message))
+        let text = |name: &str| said.get(name).and_then(Value::as_str);
+        match text("reason_code").filter(|reason| !reason.is_empty()) {
+            Some(reason) => {
+                let message = text("message").or_else(|| text("detail")).map_or_else(
+                    || format!("the broker rejected the order with status {status}"),
+                    str::to_owned,
+                );
+                Err(Refusal::rejected(reason, &message))
+            }
+            None if is_about_us(status) => Err(Refusal::not_let_in(status.as_u16(), wait)),
+            None => Err(Refusal::status(status.as_u16(), Kind::NotTaken, wait)),
+        }
     }
 
     async fn get(&self, client_order_id: &str) -> Result<Option<Value>, Refusal> {
-        let mut url = Url::parse(&format!("{}/orders/", self.base))
-            .map_err(|error| Refusal::network("NETWORK_ERROR", Kind::Uncertain, error))?;
-        if let Ok(mut path) = url.path_segments_mut() {
-            path.pop_if_empty().push(client_order_id);
-        }
+        let url = self.address(&["orders", client_order_id])?;
         let response = self.call(self.client.get(url)).await?;
         let status = response.status();
         if status.is_success() {
@@ -100,8 +91,21 @@ impl HttpBroker {
             return Ok(None);
         }
         // Whatever else it says, it did not say that it has not got the order.
-        let wait = retry_after(&response);
-        Err(Refusal::status(status.as_u16(), Kind::Uncertain, wait))
+        let wait = retry_after(response.headers());
+        Err(if is_about_us(status) {
+            Refusal::not_let_in(status.as_u16(), wait)
+        } else {
+            Refusal::status(status.as_u16(), Kind::Uncertain, wait)
+        })
+    }
+
+    fn address(&self, segments: &[&str]) -> Result<Url, Refusal> {
+        outside::below(&self.base, segments).ok_or_else(|| {
+            Refusal::rejected(
+                "UNSENDABLE_KEY",
+                "the idempotency_key can't be part of an address at the broker",
+            )
+        })
     }
 
     async fn call(&self, request: reqwest::RequestBuilder) -> Result<Response, Refusal> {
@@ -109,7 +113,7 @@ impl HttpBroker {
             Some(token) => request.bearer_auth(token),
             None => request,
         };
-        request.send().await.map_err(lost)
+        request.send().await.map_err(|error| lost(error.into()))
     }
 }
 
@@ -130,12 +134,13 @@ impl Broker for HttpBroker {
     }
 }
 
-const fn is_transient(status: StatusCode) -> bool {
-    matches!(status.as_u16(), 408 | 425 | 429)
+/// The broker, or what stands before it, does not let us in: that is no word about an order.
+const fn is_about_us(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 401 | 403 | 407)
 }
 
 /// The answer's JSON. One that breaks off or can't be read came from a broker that may well have the order.
-async fn body(mut response: Response) -> Result<Value, Refusal> {
+async fn body(response: Response) -> Result<Value, Refusal> {
     let unreadable = |why: &str| Refusal {
         shows: breaker::Outcome::Answered,
         ..Refusal::network(
@@ -144,52 +149,21 @@ async fn body(mut response: Response) -> Result<Value, Refusal> {
             format!("the broker's answer {why}"),
         )
     };
-    let mut bytes = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(lost)? {
-        bytes.extend_from_slice(&chunk);
-        if bytes.len() > LONGEST_ANSWER {
-            return Err(unreadable("is too long"));
-        }
-    }
+    let bytes = match outside::body(response, LONGEST_ANSWER).await {
+        Ok(bytes) => bytes,
+        Err(Unread::Lost(error)) => return Err(lost(error)),
+        Err(Unread::TooLong { .. }) => return Err(unreadable("is too long")),
+    };
     serde_json::from_slice(&bytes).map_err(|_| unreadable("is no JSON"))
 }
 
 /// A call without an answer. If not even a connection was made, nothing can have arrived.
-fn lost(error: reqwest::Error) -> Refusal {
-    let kind = if error.is_connect() {
-        Kind::NotTaken
-    } else {
+fn lost(lost: Lost) -> Refusal {
+    let kind = if lost.may_have_arrived {
         Kind::Uncertain
-    };
-    let code = if error.is_timeout() {
-        "NETWORK_TIMEOUT"
     } else {
-        "NETWORK_ERROR"
+        Kind::NotTaken
     };
-    let error = error.without_url();
-    let mut message = format!("the broker gave no answer: {error}");
-    let mut source = std::error::Error::source(&error);
-    while let Some(cause) = source {
-        message = format!("{message}: {cause}");
-        source = cause.source();
-    }
-    Refusal::network(code, kind, message)
-}
-
-/// Whole seconds or a date, as the standard allows.
-fn retry_after(response: &Response) -> Option<Duration> {
-    let text = response
-        .headers()
-        .get(header::RETRY_AFTER)?
-        .to_str()
-        .ok()?
-        .trim();
-    let wait = match text.parse::<u64>() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        Err(_) => {
-            let at = OffsetDateTime::parse(&text.replace("GMT", "+0000"), &Rfc2822).ok()?;
-            Duration::try_from(at - OffsetDateTime::now_utc()).ok()?
-        }
-    };
-    Some(wait.min(LONGEST_WAIT))
+    let message = format!("the broker gave no answer: {}", lost.message);
+    Refusal::network(lost.code, kind, message)
 }

@@ -134,3 +134,61 @@ async fn while_the_breaker_is_open_no_attempt_is_spent() {
         "one for each refusal of the broker, none for the waits"
     );
 }
+
+#[tokio::test]
+async fn a_broker_that_does_not_let_us_in_ends_no_order() {
+    for status in ["401", "403", "407"] {
+        let house = House::new().await;
+        let broker = paper(
+            json!([{ "times": 9, "do": { "fail": { "status": status.parse::<u16>().unwrap() } } }]),
+        );
+        let quick = settings(json!({ "max_attempts": 1, "concurrency": 1 }));
+        house.work(&quick, behind_http(&broker).await);
+        house.post(order("k-1")).await;
+        let view = eventually("it says why it waits", async || {
+            let view = house.get("k-1").await;
+            if view["outbox"]["last_error_code"] == status {
+                Ok(view)
+            } else {
+                Err(view)
+            }
+        })
+        .await;
+        assert_eq!(view["status"], "accepted");
+        let view = house.stands("k-1", "succeeded").await;
+        assert_eq!(view["outbox"]["attempts"], 0, "{view}");
+        assert_eq!(broker.booked()["k-1"].posts, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_broker_that_lets_nobody_in_is_left_alone_for_a_while() {
+    let house = House::new().await;
+    let broker = paper(json!([{ "do": { "fail": { "status": 401 } } }]));
+    let breaker = json!({ "breaker": { "threshold": 2, "open_for": 3600 }, "concurrency": 1 });
+    house.work(&settings(breaker), behind_http(&broker).await);
+    for n in 0..5 {
+        house.post(order(&format!("k-{n}"))).await;
+    }
+    eventually("the breaker holds all of them back", async || {
+        let waiting: i64 = sqlx::query_scalar(
+            "select count(*) from orders.outbox_orders where due > now() + interval '30 minutes' and attempts = 0",
+        )
+        .fetch_one(&house.pool)
+        .await
+        .unwrap();
+        waiting == 5
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_error_without_a_reason_is_no_rejection() {
+    let house = House::new().await;
+    let broker = paper(json!([{ "times": 2, "do": { "fail": { "status": 404 } } }]));
+    house.work(&settings(json!({})), behind_http(&broker).await);
+    house.post(order("k-1")).await;
+    let view = house.stands("k-1", "succeeded").await;
+    assert_eq!(view["outbox"]["attempts"], 2, "{view}");
+    assert_eq!(broker.booked()["k-1"].posts, 1);
+}

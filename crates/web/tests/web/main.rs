@@ -11,6 +11,7 @@ mod limits;
 mod loopback;
 mod observe;
 mod openapi;
+mod outside;
 mod paging;
 mod params;
 mod problem;
