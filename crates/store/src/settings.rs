@@ -1,10 +1,10 @@
 //! What can be configured about the store: the section `[store]`.
 
-use std::{fmt, path::Path, sync::Arc};
+use std::{fmt, path::Path, time::Duration};
 
 use object_store::{
-    ObjectStore, aws::AmazonS3Builder, local::LocalFileSystem, path::Path as Key,
-    prefix::PrefixStore,
+    BackoffConfig, ClientOptions, RetryConfig, aws::AmazonS3Builder, local::LocalFileSystem,
+    path::Path as Key, prefix::PrefixStore,
 };
 use postrider_engine::settings::{address, not_http, unless_empty};
 use serde::Deserialize;
@@ -118,13 +118,14 @@ impl Settings {
         };
         let mut builder = AmazonS3Builder::from_env()
             .with_bucket_name(bucket)
-            .with_region(&self.region);
+            .with_region(&self.region)
+            .with_retry(patience())
+            .with_client_options(client(self.endpoint.as_ref()));
         if let Some(endpoint) = &self.endpoint {
             // Servers other than Amazon's have one name for all buckets.
             builder = builder
                 .with_endpoint(endpoint.as_str().trim_end_matches('/'))
-                .with_virtual_hosted_style_request(false)
-                .with_allow_http(endpoint.scheme() == "http");
+                .with_virtual_hosted_style_request(false);
         }
         if let Some(id) = &self.access_key_id {
             builder = builder.with_access_key_id(id);
@@ -132,16 +133,36 @@ impl Settings {
         if let Some(secret) = &self.secret_access_key {
             builder = builder.with_secret_access_key(secret);
         }
-        let s3: Arc<dyn ObjectStore> = Arc::new(builder.build()?);
+        let s3 = builder.build()?;
         let prefix = Key::parse(url.path().trim_matches('/')).map_err(object_store::Error::from)?;
+        if prefix.as_ref().is_empty() {
+            return Ok(Store::bucket(s3, &format!("s3://{bucket}")));
+        }
         let address = format!("s3://{bucket}/{prefix}");
-        let inner = if prefix.as_ref().is_empty() {
-            s3
-        } else {
-            Arc::new(PrefixStore::new(s3, prefix))
-        };
-        Ok(Store::new(inner, &address))
+        Ok(Store::bucket(PrefixStore::new(s3, prefix), &address))
     }
+}
+
+/// A hiccup is bridged here; an outage is the caller's to wait for, who can do so without holding anything.
+fn patience() -> RetryConfig {
+    RetryConfig {
+        backoff: BackoffConfig {
+            init_backoff: Duration::from_millis(50),
+            max_backoff: Duration::from_secs(1),
+            base: 2.0,
+        },
+        max_retries: 2,
+        retry_timeout: Duration::from_secs(10),
+    }
+}
+
+/// No limit on a whole request, for a large object takes its time; but silence does not last.
+fn client(endpoint: Option<&Url>) -> ClientOptions {
+    ClientOptions::new()
+        .with_timeout_disabled()
+        .with_connect_timeout(Duration::from_secs(5))
+        .with_read_timeout(Duration::from_secs(30))
+        .with_allow_http(endpoint.is_some_and(|endpoint| endpoint.scheme() == "http"))
 }
 
 fn local(path: &Path) -> Result<Store, OpenError> {
@@ -155,5 +176,5 @@ fn local(path: &Path) -> Result<Store, OpenError> {
         .map_err(|()| OpenError::NoDirectory(path.display().to_string()))?;
     // Without it a file that a committed row names could be empty after a power failure.
     let directory = LocalFileSystem::new_with_prefix(&path)?.with_fsync(true);
-    Ok(Store::new(Arc::new(directory), address.as_str()))
+    Ok(Store::directory(directory, path, address.as_str()))
 }

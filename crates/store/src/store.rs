@@ -1,14 +1,21 @@
 //! One store, opened.
 
-use std::sync::Arc;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use object_store::{
-    Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutPayload, Result, path::Path as Key,
+    Error, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutPayload, Result,
+    path::Path as Key,
 };
 
-use crate::Upload;
+use crate::{
+    Upload,
+    remote::{Remote, RemoteUpload},
+};
 
 /// A directory or a bucket. Clones share it.
 #[derive(Clone, Debug)]
@@ -16,13 +23,55 @@ pub struct Store {
     inner: Arc<dyn ObjectStore>,
     /// Ends with a slash.
     address: Arc<str>,
+    place: Place,
+}
+
+/// What is underneath, for what the common client can't do.
+#[derive(Clone, Debug)]
+enum Place {
+    Directory(Arc<Path>),
+    Bucket(Arc<dyn Remote>),
 }
 
 impl Store {
-    pub(crate) fn new(inner: Arc<dyn ObjectStore>, address: &str) -> Self {
+    pub(crate) fn directory(client: impl ObjectStore, root: PathBuf, address: &str) -> Self {
         Self {
-            inner,
-            address: format!("{}/", address.trim_end_matches('/')).into(),
+            inner: Arc::new(client),
+            address: closed(address),
+            place: Place::Directory(root.into()),
+        }
+    }
+
+    pub(crate) fn bucket(client: impl Remote, address: &str) -> Self {
+        let client = Arc::new(client);
+        Self {
+            inner: client.clone(),
+            address: closed(address),
+            place: Place::Bucket(client),
+        }
+    }
+
+    pub(crate) fn root(&self) -> Option<&Path> {
+        match &self.place {
+            Place::Directory(root) => Some(root),
+            Place::Bucket(_) => None,
+        }
+    }
+
+    pub(crate) fn remote(&self) -> Option<&Arc<dyn Remote>> {
+        match &self.place {
+            Place::Directory(_) => None,
+            Place::Bucket(remote) => Some(remote),
+        }
+    }
+
+    /// Begins an object of several parts.
+    pub(crate) async fn begin(&self, key: &Key) -> Result<Box<dyn MultipartUpload>> {
+        match &self.place {
+            Place::Directory(_) => self.inner.put_multipart(key).await,
+            Place::Bucket(remote) => Ok(Box::new(
+                RemoteUpload::begin(Arc::clone(remote), key).await?,
+            )),
         }
     }
 
@@ -63,8 +112,9 @@ impl Store {
     }
 
     /// Begins an object whose content comes piece by piece.
-    pub async fn upload(&self, key: &Key) -> Result<Upload> {
-        Ok(Upload::new(self.inner.put_multipart(key).await?))
+    #[must_use]
+    pub fn upload(&self, key: &Key) -> Upload {
+        Upload::new(self.clone(), key.clone())
     }
 
     /// Size and time of an object; `None` when it isn't there.
@@ -98,4 +148,8 @@ impl Store {
     pub fn list(&self, prefix: &Key) -> BoxStream<'static, Result<ObjectMeta>> {
         self.inner.list(Some(prefix))
     }
+}
+
+fn closed(address: &str) -> Arc<str> {
+    format!("{}/", address.trim_end_matches('/')).into()
 }

@@ -5,6 +5,7 @@
 //! - [`crash`]: making the program fail at named points.
 //! - [`proxy`]: a network between the program and its peers that fails as told.
 //! - [`process`]: the program as a child process that can be killed.
+//! - [`s3`]: an S3 server that goes away and comes back.
 //!
 //! Everything is safe to use from tests that run side by side.
 #![allow(
@@ -19,9 +20,11 @@ pub mod crash;
 pub mod db;
 pub mod process;
 pub mod proxy;
+pub mod s3;
 pub mod wait;
 
 pub use db::TestDb;
 pub use process::Program;
 pub use proxy::Proxy;
+pub use s3::S3Server;
 pub use wait::{eventually, within};
