@@ -5,7 +5,7 @@ use std::{str::FromStr, time::Duration};
 use postrider_embedded::{Options, Postgres, Presence};
 use postrider_engine::{
     error::database_is_transient,
-    migrate::{MigrateError, Plan},
+    migrate::{MigrateError, Migrator, Plan},
 };
 use sqlx::{
     PgPool,
@@ -15,7 +15,10 @@ use sqlx::{
 use crate::{
     config::{Config, redact},
     exit::{Exit, Failure, chain},
-    services,
+    services::{
+        self,
+        payments::{wallet_database, wallet_migrator},
+    },
 };
 
 /// How often a database that is not there yet is asked again.
@@ -24,6 +27,8 @@ const KNOCK: Duration = Duration::from_millis(250);
 /// An open database; close it so that an embedded server ends in order.
 pub struct Database {
     pool: PgPool,
+    /// The wallet's, where it has one of its own.
+    wallet: Option<PgPool>,
     embedded: Option<Postgres>,
 }
 
@@ -77,8 +82,19 @@ impl Database {
             .max_connections(config.database.pool_size)
             .acquire_timeout(config.database.acquire_timeout)
             .connect_lazy_with(options.application_name("postrider"));
-        let database = Self { pool, embedded };
-        match database.wait(config.database.connect_timeout).await {
+        // For migrations and a look alone; the wallet's parts have connections of their own.
+        let wallet = wallet_database(config)?.map(|options| {
+            PgPoolOptions::new()
+                .max_connections(2)
+                .acquire_timeout(config.database.acquire_timeout)
+                .connect_lazy_with(options.application_name("postrider-wallet"))
+        });
+        let database = Self {
+            pool,
+            wallet,
+            embedded,
+        };
+        match database.wait_for_all(config.database.connect_timeout).await {
             Ok(()) => Ok(database),
             Err(failure) => {
                 database.close().await;
@@ -87,25 +103,11 @@ impl Database {
         }
     }
 
-    /// Waits for the database to answer: it may be starting beside us. What can't get better fails at once.
-    async fn wait(&self, patience: Duration) -> Result<(), Failure> {
-        let deadline = tokio::time::Instant::now() + patience;
-        loop {
-            let error = match sqlx::query("select 1").execute(&self.pool).await {
-                Ok(_) => return Ok(()),
-                Err(error) => error,
-            };
-            if !database_is_transient(&error) || tokio::time::Instant::now() >= deadline {
-                let why = chain(&error);
-                return Err(Failure::new(
-                    Exit::Database,
-                    format!(
-                        "the database does not answer: {why}; check database.url and that the server runs"
-                    ),
-                ));
-            }
-            tracing::warn!(%error, "the database does not answer yet");
-            tokio::time::sleep(KNOCK).await;
+    async fn wait_for_all(&self, patience: Duration) -> Result<(), Failure> {
+        wait(&self.pool, "database.url", patience).await?;
+        match &self.wallet {
+            Some(wallet) => wait(wallet, "payments.wallet.database_url", patience).await,
+            None => Ok(()),
         }
     }
 
@@ -119,34 +121,78 @@ impl Database {
         self.embedded.as_ref()
     }
 
-    /// Brings every schema up to date.
+    /// The wallet's own database, if it has one.
+    pub fn wallet(&self) -> Option<&PgPool> {
+        self.wallet.as_ref()
+    }
+
+    /// Brings every schema up to date, in every database.
     pub async fn migrate(&self) -> Result<Plan, Failure> {
-        let mut connection = self.pool.acquire().await.map_err(unavailable)?;
-        services::migrator()
-            .run(&mut connection)
-            .await
-            .map_err(refused)
+        let mut done = Plan::default();
+        for (pool, migrator) in self.schemas() {
+            let mut connection = pool.acquire().await.map_err(unavailable)?;
+            let plan = migrator.run(&mut connection).await.map_err(refused)?;
+            add(&mut done, plan);
+        }
+        Ok(done)
     }
 
     /// What [`Self::migrate`] would do.
     pub async fn plan(&self) -> Result<Plan, Failure> {
-        let mut connection = self.pool.acquire().await.map_err(unavailable)?;
-        services::migrator()
-            .plan(&mut connection)
-            .await
-            .map_err(refused)
+        let mut planned = Plan::default();
+        for (pool, migrator) in self.schemas() {
+            let mut connection = pool.acquire().await.map_err(unavailable)?;
+            let plan = migrator.plan(&mut connection).await.map_err(refused)?;
+            add(&mut planned, plan);
+        }
+        Ok(planned)
+    }
+
+    fn schemas(&self) -> impl Iterator<Item = (&PgPool, Migrator)> {
+        let wallet = self.wallet.iter().map(|pool| (pool, wallet_migrator()));
+        std::iter::once((&self.pool, services::migrator())).chain(wallet)
     }
 
     /// Closes the connections and ends the embedded server in order.
     pub async fn close(self) {
         // A connection that somebody still holds must not keep the program from ending.
         let _ = tokio::time::timeout(Duration::from_secs(5), self.pool.close()).await;
+        if let Some(wallet) = &self.wallet {
+            let _ = tokio::time::timeout(Duration::from_secs(5), wallet.close()).await;
+        }
         if let Some(server) = self.embedded
             && let Err(error) = server.stop().await
         {
             tracing::warn!(%error, "the embedded PostgreSQL did not stop in order; it recovers at the next start");
         }
     }
+}
+
+/// Waits for a database to answer: it may be starting beside us. What can't get better fails at once.
+async fn wait(pool: &PgPool, key: &str, patience: Duration) -> Result<(), Failure> {
+    let deadline = tokio::time::Instant::now() + patience;
+    loop {
+        let error = match sqlx::query("select 1").execute(pool).await {
+            Ok(_) => return Ok(()),
+            Err(error) => error,
+        };
+        if !database_is_transient(&error) || tokio::time::Instant::now() >= deadline {
+            let why = chain(&error);
+            return Err(Failure::new(
+                Exit::Database,
+                format!(
+                    "the database does not answer: {why}; check {key} and that the server runs"
+                ),
+            ));
+        }
+        tracing::warn!(%error, key, "the database does not answer yet");
+        tokio::time::sleep(KNOCK).await;
+    }
+}
+
+fn add(plan: &mut Plan, more: Plan) {
+    plan.applied += more.applied;
+    plan.pending.extend(more.pending);
 }
 
 /// The database that the configuration names, if it does.

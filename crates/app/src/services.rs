@@ -5,6 +5,7 @@
 //! [`routes`], and nothing else in the program.
 
 mod orders;
+pub mod payments;
 
 use std::pin::Pin;
 
@@ -66,7 +67,7 @@ impl Part {
 pub static ALL: [Service; 5] = [
     quiet(postrider_exports::migrations),
     orders::SERVICE,
-    quiet(postrider_payments::migrations),
+    payments::SERVICE,
     quiet(postrider_evidence::migrations),
     quiet(postrider_protocols::migrations),
 ];
@@ -87,27 +88,31 @@ const fn quiet(migrations: fn() -> MigrationSet) -> Service {
 pub struct Apis {
     /// Accepts orders.
     pub orders: postrider_orders::Orders,
+    /// Accepts payments.
+    pub payments: postrider_payments::Payments,
 }
 
 impl Apis {
     /// Starts what the routes stand on. Call it inside a tokio runtime.
-    pub fn start(pool: &PgPool, _store: &Store, _config: &Config) -> Result<Self, Failure> {
+    pub fn start(pool: &PgPool, _store: &Store, config: &Config) -> Result<Self, Failure> {
         Ok(Self {
             orders: postrider_orders::Orders::start(pool.clone()),
+            payments: payments::start(pool, config)?,
         })
     }
 }
 
 /// Every service's routes.
 pub fn routes() -> OpenApiRouter<State> {
-    postrider_orders::routes()
+    postrider_orders::routes().merge(postrider_payments::routes())
 }
 
 /// Brings every schema up to date, the engine's first.
 #[must_use]
 pub fn migrator() -> Migrator {
     let sets = std::iter::once(postrider_engine::migrations())
-        .chain(ALL.iter().map(|service| (service.migrations)()));
+        .chain(ALL.iter().map(|service| (service.migrations)()))
+        .chain([postrider_payments::wallet_migrations()]);
     Migrator::new(sets).program_version(env!("CARGO_PKG_VERSION"))
 }
 

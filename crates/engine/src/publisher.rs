@@ -8,7 +8,8 @@
 //! - **Unroutable waits, visibly**: the reason is written to the row, the metric `postrider_unroutable_total` counts, no
 //!   attempt is spent, and it goes out once somebody has subscribed.
 //! - **A transport that is away costs nothing**: a breaker leaves it alone for a while, and items wait without spending
-//!   attempts. Only a message that the transport refuses uses up attempts.
+//!   attempts. Only a message that the transport refuses uses up attempts. A service whose tries are bounded whatever
+//!   the cause says so: [`Outages::Count`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use sqlx::{AssertSqlSafe, PgPool};
 
 use crate::Result;
 use crate::breaker::{Breaker, Breakers, Outcome};
-use crate::failure::Failure;
+use crate::failure::{Category, Failure};
 use crate::lease::{Item, WorkTable};
 use crate::retry::Policy;
 use crate::runtime::{BoxError, Handler, Verdict};
@@ -27,8 +28,20 @@ use crate::transport::{Message, Origin, Published, Transport};
 /// The code that an unroutable item shows.
 pub const UNROUTABLE: &str = "UNROUTABLE";
 
+const NOBODY: &str = "nobody has subscribed to this topic; it goes out once somebody has";
+
 /// Turns an item of a work table into a message; a failure is a dead letter.
 pub type Envelope = dyn Fn(&Item) -> Result<Message, Failure> + Send + Sync;
+
+/// What a transport that is away, or a topic that nobody subscribed to, costs an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Outages {
+    /// Nothing: it waits.
+    #[default]
+    Wait,
+    /// An attempt, like every other failure; no breaker stands in between.
+    Count,
+}
 
 /// How a publisher works.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +58,8 @@ pub struct PublisherOptions {
     pub unavailable_wait: Duration,
     /// How a refused message is tried again.
     pub policy: Policy,
+    /// What an outage costs.
+    pub outages: Outages,
 }
 
 impl Default for PublisherOptions {
@@ -56,6 +71,7 @@ impl Default for PublisherOptions {
             unroutable_wait: Duration::from_secs(30),
             unavailable_wait: Duration::from_secs(1),
             policy: Policy::default(),
+            outages: Outages::Wait,
         }
     }
 }
@@ -122,9 +138,12 @@ impl Publisher {
     }
 
     async fn publish(&self, items: &[Item]) -> Result<Vec<Verdict>, BoxError> {
-        let permit = match self.breaker.permit() {
-            Ok(permit) => permit,
-            Err(open) => return Ok(vec![Verdict::Snooze(open.retry_after); items.len()]),
+        let permit = match self.options.outages {
+            Outages::Count => None,
+            Outages::Wait => match self.breaker.permit() {
+                Ok(permit) => Some(permit),
+                Err(open) => return Ok(vec![Verdict::Snooze(open.retry_after); items.len()]),
+            },
         };
         let mut verdicts: Vec<Option<Verdict>> = vec![None; items.len()];
         let mut messages = Vec::with_capacity(items.len());
@@ -140,15 +159,17 @@ impl Publisher {
         }
         let answers = self.call(&messages).await;
         let away = |answer: &Published| matches!(answer, Published::Unavailable(_));
-        permit.report(if !answers.is_empty() && answers.iter().all(away) {
-            Outcome::Unavailable
-        } else {
-            Outcome::Answered
-        });
+        if let Some(permit) = permit {
+            permit.report(if !answers.is_empty() && answers.iter().all(away) {
+                Outcome::Unavailable
+            } else {
+                Outcome::Answered
+            });
+        }
         crashpoint::point!("publisher.after_publish")?;
         let mut unroutable = Vec::new();
         for (place, answer) in places.into_iter().zip(answers) {
-            if answer == Published::Unroutable {
+            if answer == Published::Unroutable && self.options.outages == Outages::Wait {
                 unroutable.push(items[place].id);
             }
             verdicts[place] = Some(self.judge(&items[place], answer));
@@ -182,15 +203,27 @@ impl Publisher {
             Published::Unroutable => {
                 metrics::counter!("postrider_unroutable_total", "topic" => item.kind.to_string())
                     .increment(1);
-                (Verdict::Snooze(self.options.unroutable_wait), "unroutable")
+                let verdict = match self.options.outages {
+                    Outages::Wait => Verdict::Snooze(self.options.unroutable_wait),
+                    Outages::Count => {
+                        Verdict::retry(Failure::with_category(UNROUTABLE, Category::System, NOBODY))
+                    }
+                };
+                (verdict, "unroutable")
             }
             Published::Failed(failure) => (Verdict::retry(failure), "failed"),
             Published::Unavailable(failure) => {
                 tracing::warn!(%failure, transport = self.transport.name(), item = item.id, "publishing waits");
-                (
-                    Verdict::Snooze(self.options.unavailable_wait),
-                    "unavailable",
-                )
+                let verdict = match self.options.outages {
+                    Outages::Wait => Verdict::Snooze(self.options.unavailable_wait),
+                    // Whatever the transport calls it, an outage passes.
+                    Outages::Count => Verdict::retry(Failure::with_category(
+                        failure.code(),
+                        Category::Network,
+                        failure.message(),
+                    )),
+                };
+                (verdict, "unavailable")
             }
         };
         metrics::counter!("postrider_published_total", "transport" => self.transport.name(), "outcome" => outcome)
@@ -203,7 +236,7 @@ impl Publisher {
         sqlx::query(AssertSqlSafe(Arc::clone(&self.annotate)))
             .bind(items)
             .bind(UNROUTABLE)
-            .bind("nobody has subscribed to this topic; it goes out once somebody has")
+            .bind(NOBODY)
             .execute(&self.pool)
             .await?;
         Ok(())

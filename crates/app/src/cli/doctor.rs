@@ -31,6 +31,10 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
     let database = Database::visit(&config).await?;
     progress.set_message("examining");
     let mut report = services::doctor().examine(database.pool()).await;
+    if let Some(wallet) = database.wallet() {
+        let wallet = services::payments::wallet_doctor().examine(wallet).await;
+        report.findings.extend(wallet.findings);
+    }
     report.findings.extend(disk(&config));
     progress.finish_and_clear();
     // A server that was started for this must be stopped in order, whatever was found.

@@ -10,10 +10,12 @@ mod openapi;
 mod options;
 mod orders;
 mod output;
+mod payments;
 mod serve;
 mod sim;
 mod status;
 mod token;
+mod wallet;
 
 use std::{io::Write, process::ExitCode};
 
@@ -53,6 +55,10 @@ enum Command {
     Status(status::Args),
     /// Send orders and see what became of them.
     Orders(orders::Args),
+    /// Pay, see what became of it, and settle what is stuck.
+    Payments(payments::Args),
+    /// See accounts of the wallet.
+    Wallet(wallet::Args),
     /// Simulate an outside party.
     Sim(sim::Args),
     /// Make an API token and the line that allows it.
@@ -109,6 +115,8 @@ fn run(cli: Cli, output: &Output) -> Result<(), Failure> {
         Command::Migrate(args) => block_on(migrate::run(args, output)),
         Command::Doctor(args) => block_on(doctor::run(args, output)),
         Command::Orders(args) => block_on(orders::run(args, output)),
+        Command::Payments(args) => block_on(payments::run(args, output)),
+        Command::Wallet(args) => block_on(wallet::run(args, output)),
         Command::Sim(args) => block_on(sim::run(args, output)),
         Command::Status(args) => block_on(status::run(args, output)),
     }
@@ -167,6 +175,12 @@ mod tests {
             "postrider orders list --status aborted --json",
             "postrider orders cancel k",
             "postrider orders redrive k --allow-stale",
+            "postrider payments pay --account acc-1 --amount 12.50 --currency USD --uuid 0198c1e2-0000-7000-8000-000000000001 --wait",
+            "postrider payments show 0198c1e2-0000-7000-8000-000000000001",
+            "postrider payments list --status pending --account acc-1 --json",
+            "postrider payments reconcile --server http://127.0.0.1:8080",
+            "postrider wallet show acc-1 --entries",
+            "postrider wallet open acc-1 --currency USD --balance 100",
             "postrider sim broker --listen 127.0.0.1:0 --script f",
             "postrider openapi",
         ] {

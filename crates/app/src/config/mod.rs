@@ -45,6 +45,8 @@ pub struct Config {
     pub store: postrider_store::Settings,
     /// Orders.
     pub orders: postrider_orders::Settings,
+    /// Payments.
+    pub payments: postrider_payments::Settings,
     /// Logs.
     pub log: Log,
 }
@@ -190,6 +192,7 @@ impl Config {
         }
         found.extend(self.store.contradictions());
         found.extend(self.orders.contradictions());
+        found.extend(self.payments.contradictions());
         found
     }
 }

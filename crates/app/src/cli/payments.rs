@@ -1,0 +1,195 @@
+//! `postrider payments …`: pay, see what became of it, and settle what is stuck.
+
+use std::time::Duration;
+
+use clap::Subcommand;
+use reqwest::Method;
+use serde_json::{Map, Value};
+
+use super::{ClientOptions, Output, client::Client, output::Tone};
+use crate::exit::{Exit, Failure};
+
+/// How often a payment that is waited for is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Options of `payments`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+    #[command(flatten)]
+    client: ClientOptions,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Pay from an account, once per uuid.
+    Pay(Pay),
+    /// Show a payment.
+    Show {
+        /// Its uuid.
+        uuid: String,
+    },
+    /// List payments, the newest first.
+    List(List),
+    /// Settle what is stuck, from the wallet's facts.
+    Reconcile,
+}
+
+#[derive(Debug, clap::Args)]
+struct Pay {
+    /// The account to deduct from.
+    #[arg(long)]
+    account: String,
+    /// How much, such as 12.50.
+    #[arg(long)]
+    amount: String,
+    /// The currency's three letters.
+    #[arg(long)]
+    currency: String,
+    /// The same uuid is the same payment. Left out, one is made.
+    #[arg(long)]
+    uuid: Option<String>,
+    /// Whatever helps to recognise it.
+    #[arg(long)]
+    description: Option<String>,
+    /// Wait until it has ended; 1 when it failed.
+    #[arg(long)]
+    wait: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct List {
+    /// Only those that stand so.
+    #[arg(long, value_parser = ["pending", "succeed", "failed"], ignore_case = true)]
+    status: Option<String>,
+    /// Only those of this account.
+    #[arg(long)]
+    account: Option<String>,
+    /// How many.
+    #[arg(long, default_value = "50")]
+    limit: String,
+    /// Where to go on: `next_cursor` of the list before.
+    #[arg(long)]
+    cursor: Option<String>,
+}
+
+pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
+    let client = Client::new(&args.client)?;
+    match args.verb {
+        Verb::Pay(pay) => run_pay(&client, pay, output).await,
+        Verb::Show { uuid } => {
+            let view = show(&client, &uuid).await?;
+            output.answer(&view, || line(&view, output))
+        }
+        Verb::List(list) => run_list(&client, list, output).await,
+        Verb::Reconcile => run_reconcile(&client, output).await,
+    }
+}
+
+async fn show(client: &Client, uuid: &str) -> Result<Value, Failure> {
+    let path = ["payments", uuid];
+    Ok(client.call(Method::GET, &path, &[], None).await?.1)
+}
+
+async fn run_pay(client: &Client, pay: Pay, output: &Output) -> Result<(), Failure> {
+    let given = [
+        ("uuid", pay.uuid),
+        ("account_id", Some(pay.account)),
+        ("amount", Some(pay.amount)),
+        ("currency", Some(pay.currency)),
+        ("description", pay.description),
+    ];
+    let request: Map<String, Value> = given
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?.into())))
+        .collect();
+    let request = Value::Object(request);
+    let (_, receipt) = client
+        .call(Method::POST, &["payments"], &[], Some(&request))
+        .await?;
+    if !pay.wait {
+        return output.answer(&receipt, || line(&receipt, output));
+    }
+    let uuid = receipt["uuid"].as_str().unwrap_or_default().to_owned();
+    let progress = output.spinner("waiting for the wallet");
+    let mut view = show(client, &uuid).await?;
+    while view["status"] == "PENDING" {
+        tokio::time::sleep(LOOK).await;
+        view = show(client, &uuid).await?;
+    }
+    progress.finish_and_clear();
+    output.answer(&view, || line(&view, output))?;
+    if view["status"] == "FAILED" {
+        return Err(Failure::new(Exit::Failed, "the payment failed"));
+    }
+    Ok(())
+}
+
+async fn run_list(client: &Client, list: List, output: &Output) -> Result<(), Failure> {
+    let status = list.status.map(|status| status.to_uppercase());
+    let query: Vec<(&str, &str)> = [
+        ("status", status.as_deref()),
+        ("account_id", list.account.as_deref()),
+        ("cursor", list.cursor.as_deref()),
+        ("limit", Some(list.limit.as_str())),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| value.map(|value| (name, value)))
+    .collect();
+    let (_, page) = client
+        .call(Method::GET, &["payments"], &query, None)
+        .await?;
+    output.answer(&page, || {
+        let items = page["items"].as_array().cloned().unwrap_or_default();
+        let mut lines: Vec<String> = items.iter().map(|view| line(view, output)).collect();
+        if let Some(cursor) = page["next_cursor"].as_str() {
+            lines.push(format!("more: --cursor {cursor}"));
+        }
+        lines.join("\n")
+    })
+}
+
+/// Goes on while there is more, and adds everything up.
+async fn run_reconcile(client: &Client, output: &Output) -> Result<(), Failure> {
+    let progress = output.spinner("asking the wallet");
+    let (mut looked_at, mut settled, mut requests) = (0, 0, Vec::new());
+    loop {
+        let path = ["payments", "reconcile"];
+        let (_, mut report) = client.call(Method::POST, &path, &[], None).await?;
+        looked_at += report["looked_at"].as_u64().unwrap_or_default();
+        settled += report["settled"].as_u64().unwrap_or_default();
+        if let Some(more) = report["requests"].as_array_mut() {
+            requests.append(more);
+        }
+        if report["more"] != true {
+            break;
+        }
+        progress.set_message(format!("settled {settled} of {looked_at}"));
+    }
+    progress.finish_and_clear();
+    let answer =
+        serde_json::json!({ "looked_at": looked_at, "settled": settled, "requests": requests });
+    output.answer(&answer, || {
+        let mut lines: Vec<String> = requests
+            .iter()
+            .map(|request| line(request, output))
+            .collect();
+        lines.push(format!("looked at {looked_at}, settled {settled}"));
+        lines.join("\n")
+    })
+}
+
+fn line(view: &Value, output: &Output) -> String {
+    let word = |name: &str| view[name].as_str().map(str::to_owned);
+    let status = word("status").unwrap_or_default();
+    let tone = match status.as_str() {
+        "SUCCEED" => Tone::Good,
+        "FAILED" => Tone::Bad,
+        _ => Tone::Dim,
+    };
+    let painted = output.paint(tone, &format!("{status:<7}"));
+    let rest = ["uuid", "account_id", "amount", "currency", "reason", "why"];
+    let rest: Vec<String> = rest.into_iter().filter_map(word).collect();
+    format!("{painted} {}", rest.join(" "))
+}
