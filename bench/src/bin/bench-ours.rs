@@ -9,6 +9,7 @@ use postrider_engine::runtime::{Handler, Verdict, Worker, WorkerOptions};
 use postrider_engine::wake::Waker;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection, PgPool};
+use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 
 const TOPIC: &str = "bench";
@@ -17,9 +18,19 @@ const BULK: usize = 1000;
 const CALL: usize = 500;
 const CALLS: usize = 2;
 
-#[tokio::main]
-async fn main() -> Result<(), Error> {
+fn main() -> Result<(), Error> {
     let order = Order::from_env()?;
+    let runtime = match order.action {
+        // Clients that only wait for the database share one thread, as pgbench's do: waking another costs more than the call.
+        Action::Singles => Builder::new_current_thread().enable_all().build(),
+        _ => Builder::new_multi_thread().enable_all().build(),
+    };
+    runtime
+        .map_err(|error| Error::queue(sqlx::Error::Io(error)))?
+        .block_on(run(order))
+}
+
+async fn run(order: Order) -> Result<(), Error> {
     let connections = match order.action {
         Action::Work | Action::Grouped => 10,
         // One more for the wake-up.

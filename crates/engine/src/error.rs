@@ -3,7 +3,9 @@
 //! Three tiers: what the caller did (`Invalid`, `LostLease`), what the schema says (`Migrate`), and what the
 //! database says (`Database`). Sources are kept, so that a log line can show the whole chain.
 
+use crate::inbox::InboxError;
 use crate::lease::LostLease;
+use crate::ledger::LedgerError;
 use crate::migrate::MigrateError;
 
 /// The result of an engine call.
@@ -82,6 +84,22 @@ impl Error {
             | Self::Stopped(_) => false,
         }
     }
+}
+
+/// Is there, anywhere in this chain of causes, the database saying "not now"?
+pub(crate) fn is_transient(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let own = error.downcast_ref::<Error>().map(Error::is_transient);
+        let driver = || error.downcast_ref().map(database_is_transient);
+        let busy = matches!(error.downcast_ref(), Some(LedgerError::Busy { .. }))
+            || matches!(error.downcast_ref(), Some(InboxError::Busy));
+        if busy || own.or_else(driver).unwrap_or(false) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// Is this the database's way of saying "not now"?

@@ -18,6 +18,7 @@ mod statements;
 mod table;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use claim::{Claim, Kinds, Mark};
 pub use item::{Item, Lease, UnreadablePayload};
@@ -28,6 +29,7 @@ use statements::Statements;
 pub use table::{Columns, Finish, OrderingKeys, States, WorkTable};
 
 use crate::Result;
+use crate::held::PATIENCE;
 
 /// The lease ran out and the item went to somebody else, or was cancelled: the late completion changed nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -46,6 +48,7 @@ pub struct LostLease {
 pub struct Queue {
     table: &'static WorkTable,
     sql: Arc<Statements>,
+    patience: Duration,
 }
 
 impl Queue {
@@ -55,7 +58,16 @@ impl Queue {
         Ok(Self {
             table,
             sql: Arc::new(Statements::of(table)),
+            patience: PATIENCE,
         })
+    }
+
+    /// How long a call on a pool waits for the database's answer (default 30 s) before it gives the connection up for
+    /// lost.
+    #[must_use]
+    pub const fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
     }
 
     /// The table behind this queue.
@@ -79,6 +91,6 @@ impl Queue {
 }
 
 /// Turns delays into what `make_interval(secs => …)` takes; ten years is for ever here.
-fn seconds(duration: std::time::Duration) -> f64 {
+fn seconds(duration: Duration) -> f64 {
     duration.min(crate::retry::MAX_DELAY).as_secs_f64()
 }

@@ -17,6 +17,7 @@ pub mod duration;
 pub mod error;
 pub mod failure;
 mod guard;
+mod held;
 pub mod inbox;
 pub mod journal;
 pub mod leader;

@@ -7,6 +7,7 @@ use sqlx::{AssertSqlSafe, PgPool};
 
 use super::{Item, Lease, Queue, seconds, statements::Text};
 use crate::error::is_conflict;
+use crate::held::{Held, answer};
 use crate::{Error, Result};
 
 /// How often a claim is repeated at once when the server chose it to give in.
@@ -118,7 +119,11 @@ impl Queue {
         loop {
             match self.claim_once(pool, claim).await {
                 // Two claimers met on the same update chain; nothing was changed, the next try sees the outcome.
-                Err(error) if is_conflict(&error) && conflicts < CONFLICT_RETRIES => conflicts += 1,
+                Err(Error::Database(error))
+                    if is_conflict(&error) && conflicts < CONFLICT_RETRIES =>
+                {
+                    conflicts += 1;
+                }
                 result => {
                     let claimed = result?;
                     postrider_crashpoint::point!("claim.after_commit")?;
@@ -128,11 +133,7 @@ impl Queue {
         }
     }
 
-    async fn claim_once(
-        &self,
-        pool: &PgPool,
-        claim: &Claim,
-    ) -> Result<Vec<(Lease, Item)>, sqlx::Error> {
+    async fn claim_once(&self, pool: &PgPool, claim: &Claim) -> Result<Vec<(Lease, Item)>> {
         let fence = new_fence();
         let (text, kinds): (&Text, Option<&[String]>) = match &claim.kinds {
             Kinds::Any => (&self.sql.claim_any, None),
@@ -150,7 +151,12 @@ impl Queue {
         if let Some(kinds) = kinds {
             query = query.bind(kinds);
         }
-        let rows = query.fetch_all(pool).await?;
+        let mut held = Held::acquire(pool).await?;
+        let rows = answer(self.patience, async {
+            Ok(query.fetch_all(&mut *held).await?)
+        })
+        .await;
+        let rows = held.end(rows)?;
         let mut claimed = rows
             .iter()
             .map(|row| Item::from_row(row, fence))

@@ -10,6 +10,7 @@ use sqlx::{AssertSqlSafe, PgPool};
 
 use super::{Claim, Item, Lease, Mark, Queue, seconds};
 use crate::Result;
+use crate::held::{Held, answer};
 
 /// What one look at a window of the claim index found.
 #[derive(Debug, Clone, Default)]
@@ -29,6 +30,9 @@ pub enum Suspect {
     GiveUp(Lease, Item),
 }
 
+/// Suspects, entries read, and where the last of these sits.
+type Window = (Vec<i64>, i64, Option<OffsetDateTime>, Option<i64>);
+
 impl Queue {
     /// Reads up to `window` due items after `after` and names the suspects among them (of these kinds, if given).
     pub async fn find_suspects(
@@ -42,14 +46,17 @@ impl Queue {
             Some([_]) => &self.sql.find_suspects_of_one,
             _ => &self.sql.find_suspects,
         };
-        let (ids, seen, due, id): (Vec<i64>, i64, Option<OffsetDateTime>, Option<i64>) =
-            sqlx::query_as(AssertSqlSafe(text.clone()))
+        let mut held = Held::acquire(pool).await?;
+        let found: Result<Window> = answer(self.patience, async {
+            let query = sqlx::query_as(AssertSqlSafe(text.clone()))
                 .bind(after.due)
                 .bind(after.id)
                 .bind(i64::from(window))
-                .bind(kinds)
-                .fetch_one(pool)
-                .await?;
+                .bind(kinds);
+            Ok(query.fetch_one(&mut *held).await?)
+        })
+        .await;
+        let (ids, seen, due, id) = held.end(found)?;
         let next = match id {
             Some(id) if seen >= i64::from(window) => Some(Mark { due, id }),
             _ => None,
@@ -67,13 +74,17 @@ impl Queue {
     ) -> Result<Option<Suspect>> {
         Claim::new(owner, lease, 1).validate()?;
         let fence = super::claim::new_fence();
-        let row = sqlx::query(AssertSqlSafe(self.sql.claim_suspect.clone()))
+        let query = sqlx::query(AssertSqlSafe(self.sql.claim_suspect.clone()))
             .bind(seconds(lease))
             .bind(fence)
             .bind(owner)
-            .bind(ids)
-            .fetch_optional(pool)
-            .await?;
+            .bind(ids);
+        let mut held = Held::acquire(pool).await?;
+        let row = answer(self.patience, async {
+            Ok(query.fetch_optional(&mut *held).await?)
+        })
+        .await;
+        let row = held.end(row)?;
         let Some(row) = row else { return Ok(None) };
         postrider_crashpoint::point!("rescue.after_commit")?;
         let (lease, item) = Item::from_row(&row, fence)?;

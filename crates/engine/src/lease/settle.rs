@@ -10,6 +10,7 @@ use super::{Lease, LostLease, Queue, seconds};
 use crate::Result;
 use crate::error::is_conflict;
 use crate::failure::Failure;
+use crate::held::{Held, answer};
 use crate::journal::{self, Entry};
 
 const CONFLICT_RETRIES: u32 = 5;
@@ -143,11 +144,21 @@ impl Queue {
         worker: &str,
         batch: &[Settlement],
     ) -> Result<Settled> {
-        let mut connection = pool.acquire().await?;
+        let mut held = Held::acquire(pool).await?;
         crashpoint::point!("settle.before")?;
+        let settled = answer(self.patience, self.settle_on(&mut held, worker, batch)).await;
+        held.end(settled)
+    }
+
+    async fn settle_on(
+        &self,
+        connection: &mut PgConnection,
+        worker: &str,
+        batch: &[Settlement],
+    ) -> Result<Settled> {
         // The usual batch is one statement: everything done at the first try, nothing to promote.
         if batch.iter().all(is_plain_success) {
-            let settled = self.settle_many_in(&mut connection, worker, batch).await?;
+            let settled = self.settle_many_in(connection, worker, batch).await?;
             crashpoint::point!("settle.after_plain")?;
             return Ok(settled);
         }

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use sqlx::PgConnection;
+use sqlx::postgres::PgArguments;
+use sqlx::query::Query;
+use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row};
 
 use super::{Message, enqueue};
 use crate::Result;
@@ -19,8 +21,12 @@ const COPY_BUFFER: usize = 256 * 1024;
 const INSERT: &str = "
 insert into postrider.outbox (due, topic, payload, headers, trace)
 select now() + make_interval(secs => u.delay), u.topic, u.payload::json, u.headers::jsonb, u.trace
-from unnest($1::float8[], $2::text[], $3::text[], $4::text[], $5::text[]) u(delay, topic, payload, headers, trace)
-returning id";
+from unnest($1::float8[], $2::text[], $3::text[], $4::text[], $5::text[]) u(delay, topic, payload, headers, trace)";
+
+/// Messages that are a topic and a payload, due at once: each array less is a function scan less.
+const INSERT_BARE: &str = "
+insert into postrider.outbox (topic, payload)
+select u.topic, u.payload::json from unnest($1::text[], $2::text[]) u(topic, payload)";
 
 const COPY: &str = "copy postrider.outbox (due, topic, payload, headers, trace) from stdin";
 
@@ -42,13 +48,15 @@ pub async fn enqueue_many(
 ) -> Result<Enqueued> {
     let (mut keyed, plain): (Vec<&Message>, Vec<&Message>) =
         messages.iter().partition(|message| message.is_keyed());
-    let mut enqueued = Enqueued::default();
+    let mut enqueued = Enqueued {
+        new: plain.len(),
+        duplicates: 0,
+    };
     if plain.len() >= COPY_FROM {
         copy(transaction, &plain).await?;
-        enqueued.new = plain.len();
     } else {
         for chunk in plain.chunks(CHUNK) {
-            enqueued.new += insert(transaction, chunk).await?.len();
+            insert(transaction, chunk).await?;
         }
     }
     // Stable: messages of one ordering key keep their order.
@@ -64,40 +72,61 @@ pub async fn enqueue_many(
 }
 
 /// Messages without keys, in one statement; their ids in the same order.
-pub(super) async fn insert(
+pub(super) async fn insert_for_ids(
     connection: &mut PgConnection,
     messages: &[&Message],
 ) -> Result<Vec<i64>, sqlx::Error> {
-    let headers: Vec<Option<String>> = messages
+    let text = format!("{} returning id", statement(messages));
+    let query = bound(sqlx::query(AssertSqlSafe(text)), messages);
+    let rows = query.fetch_all(connection).await?;
+    let mut ids = rows
         .iter()
-        .map(|message| message.headers.as_ref().map(ToString::to_string))
-        .collect();
-    let mut ids: Vec<i64> = sqlx::query_scalar(INSERT)
-        .bind(
-            messages
-                .iter()
-                .map(|m| m.delay.as_secs_f64())
-                .collect::<Vec<_>>(),
-        )
-        .bind(
-            messages
-                .iter()
-                .map(|m| m.topic.as_str())
-                .collect::<Vec<_>>(),
-        )
-        .bind(messages.iter().map(|m| m.payload.get()).collect::<Vec<_>>())
-        .bind(headers)
-        .bind(
-            messages
-                .iter()
-                .map(|m| m.trace.as_deref())
-                .collect::<Vec<_>>(),
-        )
-        .fetch_all(connection)
-        .await?;
+        .map(|row| row.try_get(0))
+        .collect::<Result<Vec<i64>, _>>()?;
     // Ids are drawn in the order of the arrays.
     ids.sort_unstable();
     Ok(ids)
+}
+
+/// The same without their ids, which would be sent row by row for nothing.
+async fn insert(connection: &mut PgConnection, messages: &[&Message]) -> Result<(), sqlx::Error> {
+    let query = bound(sqlx::query(statement(messages)), messages);
+    query.execute(connection).await?;
+    Ok(())
+}
+
+fn statement(messages: &[&Message]) -> &'static str {
+    if all_bare(messages) {
+        INSERT_BARE
+    } else {
+        INSERT
+    }
+}
+
+fn all_bare(messages: &[&Message]) -> bool {
+    messages.iter().all(|message| message.is_bare())
+}
+
+fn bound<'q>(
+    query: Query<'q, Postgres, PgArguments>,
+    messages: &'q [&Message],
+) -> Query<'q, Postgres, PgArguments> {
+    fn column<'q, T>(messages: &'q [&Message], of: impl Fn(&'q Message) -> T) -> Vec<T> {
+        messages.iter().map(|message| of(message)).collect()
+    }
+    let topics = column(messages, |m| m.topic.as_str());
+    let payloads = column(messages, |m| m.payload.get());
+    if all_bare(messages) {
+        return query.bind(topics).bind(payloads);
+    }
+    query
+        .bind(column(messages, |m| m.delay.as_secs_f64()))
+        .bind(topics)
+        .bind(payloads)
+        .bind(column(messages, |m| {
+            m.headers.as_ref().map(ToString::to_string)
+        }))
+        .bind(column(messages, |m| m.trace.as_deref()))
 }
 
 async fn copy(connection: &mut PgConnection, messages: &[&Message]) -> Result<()> {

@@ -8,12 +8,13 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use sqlx::PgPool;
+use sqlx::{Connection, PgConnection, PgPool};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
 use super::{Message, OUTBOX, Receipt, bulk, enqueue};
 use crate::guard::guarded;
+use crate::held::{Held, PATIENCE, answer};
 use crate::wake::Waker;
 use crate::{Error, Result};
 
@@ -158,6 +159,12 @@ fn is_lock_timeout(error: &Error) -> bool {
 
 /// All in one transaction; receipts in the order of the messages.
 async fn group(pool: &PgPool, messages: &[&Message]) -> Result<Vec<Receipt>> {
+    let mut held = Held::acquire(pool).await?;
+    let receipts = answer(PATIENCE, group_on(&mut held, messages)).await;
+    held.end(receipts)
+}
+
+async fn group_on(connection: &mut PgConnection, messages: &[&Message]) -> Result<Vec<Receipt>> {
     let plain: Vec<&Message> = messages
         .iter()
         .copied()
@@ -169,12 +176,11 @@ async fn group(pool: &PgPool, messages: &[&Message]) -> Result<Vec<Receipt>> {
     };
     if plain.len() == messages.len() {
         // One statement is a transaction of its own: two round trips fewer.
-        let mut connection = pool.acquire().await?;
-        let ids = bulk::insert(&mut connection, &plain).await?;
+        let ids = bulk::insert_for_ids(connection, &plain).await?;
         postrider_crashpoint::point!("enqueue.after_plain")?;
         return Ok(ids.into_iter().map(new).collect());
     }
-    let mut tx = pool.begin().await?;
+    let mut tx = connection.begin().await?;
     sqlx::query(BOUND_LOCK_WAIT).execute(&mut *tx).await?;
     let mut receipts: Vec<Option<Receipt>> = vec![None; messages.len()];
     let mut keyed: Vec<usize> = (0..messages.len())
@@ -187,7 +193,7 @@ async fn group(pool: &PgPool, messages: &[&Message]) -> Result<Vec<Receipt>> {
     let mut ids = if plain.is_empty() {
         Vec::new()
     } else {
-        bulk::insert(&mut tx, &plain).await?
+        bulk::insert_for_ids(&mut tx, &plain).await?
     }
     .into_iter();
     postrider_crashpoint::point!("enqueue.before_commit")?;

@@ -124,6 +124,11 @@ impl Message {
         self.ordering_key.is_some() || self.dedupe_key.is_some()
     }
 
+    /// Nothing but a topic and a payload.
+    pub(super) const fn is_bare(&self) -> bool {
+        !self.is_keyed() && self.headers.is_none() && self.trace.is_none() && self.delay.is_zero()
+    }
+
     fn check_order(self) -> Result<Self> {
         if self.ordering_key.is_some() && !self.delay.is_zero() {
             return Err(Error::invalid(

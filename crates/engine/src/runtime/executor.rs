@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use postrider_crashpoint as crashpoint;
-use sqlx::PgPool;
+use sqlx::{Connection, PgConnection, PgPool};
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -15,6 +15,9 @@ use super::decide::{decide, panicked, unexpected};
 use super::flow::Flow;
 use super::registry::Registry;
 use super::{BoxError, Effect, Handled, Handler, Verdict};
+use crate::error::is_transient;
+use crate::failure::{Category, Failure};
+use crate::held::Held;
 use crate::lease::{Item, Lease, Outcome, Queue, Settlement};
 use crate::{Error, Result};
 
@@ -40,6 +43,8 @@ pub(super) struct Executor {
     pub settle: mpsc::UnboundedSender<Settlement>,
     /// Ordering keys whose next item could not be made due yet.
     pub busy_keys: mpsc::UnboundedSender<Vec<String>>,
+    /// How long an effect and its settling may take.
+    pub patience: Duration,
     /// Start nothing more.
     pub stop: CancellationToken,
     /// Let go of what runs.
@@ -65,13 +70,12 @@ impl Executor {
         let weight = jobs.iter().map(|job| job.weight).sum();
         let mut leases = Vec::with_capacity(jobs.len());
         let mut items = Vec::with_capacity(jobs.len());
-        let mut lost = None;
+        let mut lost = Vec::with_capacity(jobs.len());
         for job in jobs {
-            lost.get_or_insert(job.lost);
+            lost.push(job.lost);
             leases.push(job.lease);
             items.push(job.item);
         }
-        let lost = lost.unwrap_or_default();
         // Whoever must be told of deaths needs the item once more afterwards.
         let kept: Vec<Item> = if handler.wants_to_know_the_dead() {
             items.clone()
@@ -85,7 +89,7 @@ impl Executor {
         } else {
             tokio::select! {
                 biased;
-                () = lost.cancelled() => {
+                () = first_lost(&lost) => {
                     self.abandon(&leases);
                     self.flow.handled(weight);
                     return;
@@ -106,22 +110,23 @@ impl Executor {
                 metrics::histogram!("postrider_handler_seconds", "table" => self.queue.table().name)
                     .record(took.as_secs_f64());
                 let mut kept = kept.into_iter();
-                for (lease, handled) in leases.into_iter().zip(answers) {
-                    self.judge(handler, lease, kept.next(), handled, took).await;
+                for ((lease, lost), handled) in leases.into_iter().zip(&lost).zip(answers) {
+                    self.judge(handler, lease, kept.next(), handled, took, lost)
+                        .await;
                 }
             }
         }
     }
 
     /// Gives up on an item without running it.
-    pub async fn give_up(&self, handler: &Handler, job: Job, failure: crate::failure::Failure) {
+    pub async fn give_up(&self, handler: &Handler, job: Job, failure: Failure) {
         self.flow.handled(job.weight);
         let effects = handler
             .effect_of_death(&job.item, &failure)
             .into_iter()
             .collect();
         let settlement = Settlement::new(job.lease, Outcome::Abandoned { failure });
-        if let Some((lease, verdict)) = self.settle(settlement, effects).await {
+        if let Some((lease, verdict)) = self.settle(settlement, effects, &job.lost).await {
             self.put_off(lease, &verdict);
         }
     }
@@ -133,6 +138,7 @@ impl Executor {
         item: Option<Item>,
         handled: Handled,
         took: Duration,
+        lost: &CancellationToken,
     ) {
         let outcome = decide(
             &handler.policy,
@@ -145,7 +151,7 @@ impl Executor {
             effects.extend(handler.effect_of_death(item, failure));
         }
         let refused = match self
-            .settle(Settlement::new(lease, outcome).took(took), effects)
+            .settle(Settlement::new(lease, outcome).took(took), effects, lost)
             .await
         {
             None => return,
@@ -161,7 +167,7 @@ impl Executor {
             _ => Vec::new(),
         };
         if let Some((lease, verdict)) = self
-            .settle(Settlement::new(lease, outcome).took(took), effects)
+            .settle(Settlement::new(lease, outcome).took(took), effects, lost)
             .await
         {
             self.put_off(lease, &verdict);
@@ -183,15 +189,18 @@ impl Executor {
         &self,
         settlement: Settlement,
         effects: Vec<Effect>,
+        lost: &CancellationToken,
     ) -> Option<(Lease, Verdict)> {
         if effects.is_empty() {
             self.pass_on(settlement);
             return None;
         }
         // An effect is the handler's own code, and may panic like the handler itself.
-        let settled = AssertUnwindSafe(self.settle_with(&settlement, effects))
-            .catch_unwind()
-            .await;
+        let settling = AssertUnwindSafe(self.settle_with(&settlement, effects)).catch_unwind();
+        let Some(settled) = lost.run_until_cancelled(settling).await else {
+            self.abandon(std::slice::from_ref(&settlement.lease));
+            return None;
+        };
         let settled = match settled {
             Ok(settled) => settled,
             Err(panic) => return Some((settlement.lease, panicked(&*panic))),
@@ -201,22 +210,20 @@ impl Executor {
                 self.let_go(std::slice::from_ref(&settlement.lease));
                 None
             }
-            Err(error) => match error.downcast::<Error>() {
-                Ok(error) if matches!(*error, Error::LostLease(_)) => {
-                    self.abandon(std::slice::from_ref(&settlement.lease));
-                    None
-                }
-                Ok(error) if error.is_transient() => {
-                    tracing::warn!(%error, table = self.queue.table().name, "settling is put off");
-                    self.pass_on(Settlement::new(
-                        settlement.lease,
-                        Outcome::Snooze { after: PUT_OFF },
-                    ));
-                    None
-                }
-                Ok(error) => Some((settlement.lease, unexpected(error))),
-                Err(error) => Some((settlement.lease, unexpected(error))),
-            },
+            Err(error) if matches!(error.downcast_ref(), Some(Error::LostLease(_))) => {
+                self.abandon(std::slice::from_ref(&settlement.lease));
+                None
+            }
+            // Whatever the effect wrapped it in: an outage of the database costs no attempt.
+            Err(error) if is_transient(&*error) => {
+                tracing::warn!(%error, table = self.queue.table().name, "settling is put off");
+                self.pass_on(Settlement::new(
+                    settlement.lease,
+                    Outcome::Snooze { after: PUT_OFF },
+                ));
+                None
+            }
+            Err(error) => Some((settlement.lease, unexpected(error))),
         }
     }
 
@@ -225,9 +232,28 @@ impl Executor {
         settlement: &Settlement,
         effects: Vec<Effect>,
     ) -> Result<(), BoxError> {
-        let mut tx = self.pool.begin().await.map_err(Error::from)?;
+        let mut held = Held::acquire(&self.pool).await?;
+        let settling = self.settle_on(&mut held, settlement, effects);
+        // Renewed leases would let an effect whose connection went silent be waited for without end.
+        match tokio::time::timeout(self.patience, settling).await {
+            Ok(settled) => {
+                // An effect's own error says nothing about the connection; the pool looks at it.
+                held.give_back();
+                settled
+            }
+            Err(_) => Err(Box::new(overdue(self.patience))),
+        }
+    }
+
+    async fn settle_on(
+        &self,
+        connection: &mut PgConnection,
+        settlement: &Settlement,
+        effects: Vec<Effect>,
+    ) -> Result<(), BoxError> {
+        let mut tx = connection.begin().await.map_err(Error::from)?;
         for effect in effects {
-            effect(&mut tx).await.map_err(as_engine_error)?;
+            effect(&mut tx).await?;
         }
         crashpoint::point!("effect.before_settle").map_err(Error::from)?;
         let settled = self
@@ -277,13 +303,17 @@ impl Executor {
     }
 }
 
-/// Database errors of an effect are told apart from its own, so that an outage costs no attempt.
-fn as_engine_error(error: BoxError) -> BoxError {
-    match error.downcast::<sqlx::Error>() {
-        Ok(error) if crate::error::database_is_transient(&error) => {
-            Box::new(Error::Database(*error))
-        }
-        Ok(error) => error,
-        Err(error) => error,
+/// The leases of one call were claimed together and run out together: the first speaks for all.
+async fn first_lost(lost: &[CancellationToken]) {
+    match lost.first() {
+        Some(lost) => lost.cancelled().await,
+        None => std::future::pending().await,
     }
+}
+
+/// An effect that takes longer than a lease: a failed attempt, so that it can't go on for ever.
+fn overdue(patience: Duration) -> Failure {
+    let patience = humantime::format_duration(patience);
+    let message = format!("the effect and its settling did not end within {patience}");
+    Failure::with_category("TIMEOUT", Category::System, message)
 }

@@ -13,6 +13,7 @@ use super::WorkerOptions;
 use super::registry::Registry;
 use crate::Result;
 use crate::guard::guarded;
+use crate::held::{Held, answer};
 use crate::lease::Queue;
 
 /// Leases renewed per statement.
@@ -78,10 +79,12 @@ impl Keeper {
 
     async fn renew_once(&self, keys: &[(i64, i64)]) -> Result<std::collections::HashSet<i64>> {
         guarded("renewing", async {
-            let mut connection = self.side.acquire().await?;
-            self.queue
-                .renew_keys(&mut connection, keys, self.options.lease)
-                .await
+            let mut held = Held::acquire(&self.side).await?;
+            let kept = self
+                .queue
+                .renew_keys(&mut held, keys, self.options.lease)
+                .await;
+            held.end(kept)
         })
         .await
     }
@@ -119,27 +122,31 @@ impl Keeper {
     }
 
     async fn alive(&self, ttl: Duration) -> Result<()> {
-        sqlx::query(ALIVE)
+        let sign = sqlx::query(ALIVE)
             .bind(&self.worker)
             .bind(&self.options.name)
             .bind(self.queue.table().name)
             .bind(&self.kinds)
-            .bind(ttl.as_secs_f64())
-            .execute(&self.side)
-            .await?;
-        sqlx::query(FORGET_THE_LONG_DEAD)
-            .execute(&self.side)
-            .await?;
-        Ok(())
+            .bind(ttl.as_secs_f64());
+        let mut held = Held::acquire(&self.side).await?;
+        let alive = answer(self.options.patience(), async {
+            sign.execute(&mut *held).await?;
+            sqlx::query(FORGET_THE_LONG_DEAD)
+                .execute(&mut *held)
+                .await?;
+            Ok(())
+        })
+        .await;
+        held.end(alive)
     }
 
     /// Takes the worker off the list.
     pub async fn sign_off(&self) {
-        if let Err(error) = sqlx::query(GONE)
-            .bind(&self.worker)
-            .execute(&self.side)
-            .await
-        {
+        let leaving = answer(self.options.patience(), async {
+            let gone = sqlx::query(GONE).bind(&self.worker);
+            Ok(gone.execute(&self.side).await?)
+        });
+        if let Err(error) = leaving.await {
             tracing::debug!(%error, "the worker stays on the list until it is forgotten");
         }
     }
@@ -171,18 +178,24 @@ impl Keeper {
 
     async fn promote_once(&self, keys: &[String]) -> Result<Vec<String>> {
         guarded("promoting", async {
-            let mut connection = self.side.acquire().await?;
-            self.queue.promote(&mut connection, keys).await
+            let mut held = Held::acquire(&self.side).await?;
+            let busy = answer(self.options.patience(), self.queue.promote(&mut held, keys)).await;
+            held.end(busy)
         })
         .await
     }
 
     async fn sweep(&self) -> Result<()> {
         guarded("promoting", async {
-            let mut connection = self.side.acquire().await?;
-            self.queue.promote_stranded(&mut connection).await
+            let mut held = Held::acquire(&self.side).await?;
+            answer(
+                self.options.patience(),
+                self.queue.promote_stranded(&mut held),
+            )
+            .await?;
+            held.give_back();
+            Ok(())
         })
-        .await?;
-        Ok(())
+        .await
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::held::LEAST_PATIENCE;
 use crate::{Error, Result};
 
 /// A worker's settings.
@@ -69,6 +70,11 @@ impl WorkerOptions {
     /// A lease is renewed when a third of it has passed.
     pub(super) fn renew_after(&self) -> Duration {
         self.lease / 3
+    }
+
+    /// A call that the database has not answered for so long is given up: its leases are lost by then.
+    pub(super) fn patience(&self) -> Duration {
+        self.lease.max(LEAST_PATIENCE)
     }
 
     /// The watchdog stops a handler this long before its lease runs out.

@@ -80,13 +80,14 @@ impl Worker {
         let kill = CancellationToken::new();
         let give_up = CancellationToken::new();
         let executor = Arc::new(Executor {
-            queue: self.queue.clone(),
+            queue: self.queue.clone().patience(self.options.patience()),
             pool: self.pool.clone(),
             worker: short_id(),
             flow: Arc::new(Flow::default()),
             registry: Arc::new(Registry::new()),
             settle,
             busy_keys: busy_keys.clone(),
+            patience: self.options.patience(),
             stop: stop.clone(),
             kill: kill.clone(),
         });
@@ -126,7 +127,7 @@ impl Worker {
         ];
         let settler = tokio::spawn(
             Settler {
-                queue: self.queue.clone(),
+                queue: executor.queue.clone(),
                 pool: self.pool.clone(),
                 worker: executor.worker.clone(),
                 flow: Arc::clone(&executor.flow),

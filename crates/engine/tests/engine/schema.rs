@@ -22,6 +22,9 @@ const IMPOSSIBLE: &[&str] = &[
     "update postrider.outbox set state = 'waiting', lease_owner = 'x'",
     "update postrider.outbox set state = 'waiting', finished_at = now()",
     "insert into postrider.outbox (topic, payload, state) values ('t', '1', 'leased')",
+    "insert into postrider.outbox (topic, payload, fence) values ('t', '1', 1)",
+    "insert into postrider.outbox (topic, payload, attempts) values ('t', '1', 1)",
+    "insert into postrider.outbox (topic, payload, parked) values ('t', '1', 'why')",
     "insert into postrider.outbox (topic, payload, state) values ('t', '1', 'done')",
     "insert into postrider.outbox (topic, payload, state, finished_at) values ('t', '1', 'dead', now())",
 ];

@@ -21,7 +21,7 @@ async fn work_that_waits_its_turn_is_fine() {
 #[tokio::test]
 async fn an_item_that_counts_as_finished_but_is_not_is_found() {
     let found = broken(
-        "alter table postrider.outbox disable trigger user;
+        "alter table postrider.outbox drop constraint outbox_finished_has_time;
          insert into postrider.outbox (topic, payload, finished_at) values ('t', '{}', now())",
         "I1/state",
         Critical,
@@ -34,7 +34,7 @@ async fn an_item_that_counts_as_finished_but_is_not_is_found() {
 #[tokio::test]
 async fn an_item_that_ended_but_is_still_claimable_is_found() {
     broken(
-        "alter table postrider.outbox disable trigger user;
+        "alter table postrider.outbox drop constraint outbox_finished_has_time;
          insert into postrider.outbox (topic, payload, state) values ('t', '{}', 'done')",
         "I1/state",
         Critical,
@@ -164,11 +164,11 @@ async fn work_that_is_long_overdue_is_found() {
 #[tokio::test]
 async fn half_a_lease_is_found() {
     for half in [
-        "alter table postrider.outbox disable trigger user;
+        "alter table postrider.outbox drop constraint outbox_leased_has_lease;
          insert into postrider.outbox (topic, payload, state) values ('t', '{}', 'leased')",
-        "alter table postrider.outbox disable trigger user;
+        "alter table postrider.outbox drop constraint outbox_leased_has_lease;
          insert into postrider.outbox (topic, payload, fence) values ('t', '{}', 7)",
-        "alter table postrider.outbox disable trigger user;
+        "alter table postrider.outbox drop constraint outbox_leased_has_lease;
          insert into postrider.outbox (topic, payload, state, lease_until, fence)
          values ('t', '{}', 'leased', now() + interval '1 minute', 7)",
     ] {

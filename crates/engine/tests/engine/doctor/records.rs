@@ -147,7 +147,10 @@ async fn an_open_breaker_is_found_and_that_of_a_dead_process_is_not() {
         Warning,
     )
     .await;
-    assert_eq!(found.items, ["broker (in 1 processes, for 0 s)"]);
+    let [item] = &found.items[..] else {
+        panic!("one open breaker: {:?}", found.items);
+    };
+    assert!(item.starts_with("broker (in 1 processes, for "), "{item}");
 }
 
 #[tokio::test]

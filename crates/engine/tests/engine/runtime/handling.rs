@@ -2,9 +2,11 @@
 
 use crate::support::{database, eventually, own_table};
 use postrider_engine::failure::{Category, Failure};
+use postrider_engine::inbox::InboxError;
+use postrider_engine::ledger::LedgerError;
 use postrider_engine::outbox::{Message, OUTBOX, enqueue, enqueue_many};
 use postrider_engine::retry::Policy;
-use postrider_engine::runtime::{Handled, Handler, Verdict, Worker, WorkerOptions};
+use postrider_engine::runtime::{BoxError, Handled, Handler, Verdict, Worker, WorkerOptions};
 use postrider_engine::wake::Waker;
 use sqlx::Executor;
 use std::collections::HashMap;
@@ -198,6 +200,33 @@ async fn an_effect_commits_with_its_verdict_or_not_at_all() {
         .await
         .unwrap();
     assert_eq!(effects, (0..20).collect::<Vec<_>>(), "each exactly once");
+}
+
+#[tokio::test]
+async fn an_outage_inside_an_effect_costs_no_attempt_whatever_wraps_it() {
+    let db = database().await;
+    let pool = db.pool();
+    fill(&pool, 3).await;
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let handler = Handler::new(move |item| {
+        assert_eq!(item.attempts, 0);
+        let call = counted.fetch_add(1, Ordering::SeqCst);
+        let outage = move || -> Result<(), BoxError> {
+            let away = || sqlx::Error::from(std::io::Error::other("connection reset"));
+            match call {
+                0 => Err(InboxError::from(away()).into()),
+                1 => Err(LedgerError::from(away()).into()),
+                2 => Err(InboxError::Busy.into()),
+                _ => Ok(()),
+            }
+        };
+        async move { Ok(Handled::from(Verdict::Done).with(move |_| Box::pin(async move { outage() }))) }
+    });
+    let running = Running::start(worker(&pool).handle("t", handler.policy(Policy::none())));
+    empty(&pool).await;
+    running.stop().await;
+    assert_eq!(calls.load(Ordering::SeqCst), 6);
 }
 
 #[tokio::test]

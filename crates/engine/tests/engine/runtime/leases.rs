@@ -2,6 +2,8 @@
 
 use crate::support::{database, eventually};
 use postrider_engine::runtime::{Handler, Verdict, WorkerOptions};
+use postrider_testkit::Proxy;
+use sqlx::postgres::PgPoolOptions;
 use sqlx::{Executor, PgPool};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,6 +12,44 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+
+#[tokio::test]
+async fn connections_that_go_silent_without_breaking_are_given_up_and_the_work_goes_on() {
+    let db = database().await;
+    let pool = db.pool();
+    fill(&pool, 400).await;
+    let proxy = Proxy::for_database(&db).await;
+    let through = PgPoolOptions::new()
+        .max_connections(3)
+        .acquire_timeout(Duration::from_secs(2))
+        .connect_lazy_with(proxy.connect_options());
+    let (began, mut beginnings) = tokio::sync::mpsc::unbounded_channel();
+    let handler = Handler::new(move |_| {
+        // Nobody listens any more when the test has seen enough.
+        let _ = began.send(());
+        async { Ok(Verdict::Done) }
+    });
+    let short = WorkerOptions {
+        lease: Duration::from_millis(500),
+        batch: 20,
+        prefetch: 40,
+        ..options()
+    };
+    let running = Running::start(worker(&through).options(short).handle("t", handler));
+    beginnings.recv().await.unwrap();
+    // What is on its way now never arrives, and no connection is ever reset.
+    proxy.swallow();
+    eventually("a lease has run out", async || {
+        let lost = "select exists (select from postrider.outbox where lease_until < now())
+                    or not exists (select from postrider.outbox where state = 'leased')";
+        let lost: bool = sqlx::query_scalar(lost).fetch_one(&pool).await.unwrap();
+        lost.then_some(()).ok_or("not yet")
+    })
+    .await;
+    proxy.pass();
+    empty(&pool).await;
+    running.stop().await;
+}
 
 #[tokio::test]
 async fn a_stop_gives_back_what_has_not_begun_and_waits_for_what_has() {
