@@ -24,11 +24,13 @@ mod options;
 mod registry;
 mod rescuer;
 mod settler;
+mod told;
 mod verdict;
 mod worker;
 
 pub use decide::decide;
 pub use handler::{BoxError, Handler};
 pub use options::WorkerOptions;
+pub(crate) use told::Told;
 pub use verdict::{Effect, Handled, Verdict};
 pub use worker::Worker;

@@ -12,6 +12,7 @@ use crate::error::is_conflict;
 use crate::failure::Failure;
 use crate::held::{Held, answer};
 use crate::journal::{self, Entry};
+use crate::runtime::Told;
 
 const CONFLICT_RETRIES: u32 = 5;
 
@@ -54,16 +55,18 @@ pub struct Settlement {
     pub(crate) lease: Lease,
     pub(crate) outcome: Outcome,
     pub(crate) took: Duration,
+    pub(crate) told: Told,
 }
 
 impl Settlement {
     /// Settles this lease so.
     #[must_use]
-    pub const fn new(lease: Lease, outcome: Outcome) -> Self {
+    pub fn new(lease: Lease, outcome: Outcome) -> Self {
         Self {
             lease,
             outcome,
             took: Duration::ZERO,
+            told: Told::default(),
         }
     }
 
@@ -71,6 +74,12 @@ impl Settlement {
     #[must_use]
     pub const fn took(mut self, took: Duration) -> Self {
         self.took = took;
+        self
+    }
+
+    /// Who wants to know when it has committed.
+    pub(crate) fn told(mut self, told: Told) -> Self {
+        self.told = told;
         self
     }
 }

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::decide::{decide, panicked, unexpected};
 use super::flow::Flow;
 use super::registry::Registry;
+use super::settler::count_settled;
 use super::{BoxError, Effect, Handled, Handler, Verdict};
 use crate::error::is_transient;
 use crate::failure::{Category, Failure};
@@ -76,8 +77,8 @@ impl Executor {
             leases.push(job.lease);
             items.push(job.item);
         }
-        // Whoever must be told of deaths needs the item once more afterwards.
-        let kept: Vec<Item> = if handler.wants_to_know_the_dead() {
+        // Whoever is told of deaths and settlings needs the item once more afterwards.
+        let kept: Vec<Item> = if handler.wants_the_item_again() {
             items.clone()
         } else {
             Vec::new()
@@ -125,7 +126,9 @@ impl Executor {
             .effect_of_death(&job.item, &failure)
             .into_iter()
             .collect();
-        let settlement = Settlement::new(job.lease, Outcome::Abandoned { failure });
+        let outcome = Outcome::Abandoned { failure };
+        let told = handler.told(Some(&job.item), &outcome);
+        let settlement = Settlement::new(job.lease, outcome).told(told);
         if let Some((lease, verdict)) = self.settle(settlement, effects, &job.lost).await {
             self.put_off(lease, &verdict);
         }
@@ -150,12 +153,10 @@ impl Executor {
         if let (Some(item), Outcome::Dead { failure }) = (&item, &outcome) {
             effects.extend(handler.effect_of_death(item, failure));
         }
-        let refused = match self
-            .settle(Settlement::new(lease, outcome).took(took), effects, lost)
-            .await
-        {
-            None => return,
-            Some(refused) => refused,
+        let told = handler.told(item.as_ref(), &outcome);
+        let settlement = Settlement::new(lease, outcome).took(took).told(told);
+        let Some(refused) = self.settle(settlement, effects, lost).await else {
+            return;
         };
         // The effect was refused for a reason of its own: a failed attempt like any other.
         let (lease, verdict) = refused;
@@ -166,10 +167,9 @@ impl Executor {
             }
             _ => Vec::new(),
         };
-        if let Some((lease, verdict)) = self
-            .settle(Settlement::new(lease, outcome).took(took), effects, lost)
-            .await
-        {
+        let told = handler.told(item.as_ref(), &outcome);
+        let settlement = Settlement::new(lease, outcome).took(took).told(told);
+        if let Some((lease, verdict)) = self.settle(settlement, effects, lost).await {
             self.put_off(lease, &verdict);
         }
     }
@@ -187,7 +187,7 @@ impl Executor {
     /// Settles together with these effects. Hands the lease back if an effect was refused.
     async fn settle(
         &self,
-        settlement: Settlement,
+        mut settlement: Settlement,
         effects: Vec<Effect>,
         lost: &CancellationToken,
     ) -> Option<(Lease, Verdict)> {
@@ -207,6 +207,8 @@ impl Executor {
         };
         match settled {
             Ok(()) => {
+                count_settled(self.queue.table(), &settlement.outcome, 1);
+                settlement.told.tell();
                 self.let_go(std::slice::from_ref(&settlement.lease));
                 None
             }

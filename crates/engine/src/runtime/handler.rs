@@ -9,9 +9,9 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use super::decide::{panicked, unexpected};
-use super::{Effect, Handled, Verdict};
+use super::{Effect, Handled, Told, Verdict};
 use crate::failure::{Category, Failure};
-use crate::lease::Item;
+use crate::lease::{Item, Outcome};
 use crate::retry::Policy;
 
 /// Any error that a handler lets through with `?`.
@@ -20,6 +20,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type One = dyn Fn(Item) -> BoxFuture<'static, Result<Handled, BoxError>> + Send + Sync;
 type Batch = dyn Fn(Vec<Item>) -> BoxFuture<'static, Result<Vec<Handled>, BoxError>> + Send + Sync;
 type OnDead = dyn Fn(&Item, &Failure) -> Option<Effect> + Send + Sync;
+type OnSettled = dyn Fn(&Item, &Outcome) + Send + Sync;
 
 #[derive(Clone)]
 enum Call {
@@ -32,6 +33,7 @@ enum Call {
 pub struct Handler {
     call: Call,
     on_dead: Option<Arc<OnDead>>,
+    on_settled: Option<Arc<OnSettled>>,
     pub(super) policy: Policy,
     pub(super) concurrency: usize,
     pub(super) timeout: Option<Duration>,
@@ -70,6 +72,7 @@ impl Handler {
         Self {
             call,
             on_dead: None,
+            on_settled: None,
             policy: Policy::default(),
             concurrency: 32,
             timeout: None,
@@ -107,6 +110,17 @@ impl Handler {
         self
     }
 
+    /// What to do after an item's settling has committed: count it, log it, tell somebody. Must not wait. It is not
+    /// called for a settling that did not happen; after a crash or a lost connection not for one that did.
+    #[must_use]
+    pub fn on_settled<F>(mut self, tell: F) -> Self
+    where
+        F: Fn(&Item, &Outcome) + Send + Sync + 'static,
+    {
+        self.on_settled = Some(Arc::new(tell));
+        self
+    }
+
     pub(super) fn most(&self) -> usize {
         match self.call {
             Call::One(_) => 1,
@@ -114,8 +128,19 @@ impl Handler {
         }
     }
 
-    pub(super) const fn wants_to_know_the_dead(&self) -> bool {
-        self.on_dead.is_some()
+    pub(super) const fn wants_the_item_again(&self) -> bool {
+        self.on_dead.is_some() || self.on_settled.is_some()
+    }
+
+    /// What is told when this outcome has committed.
+    pub(super) fn told(&self, item: Option<&Item>, outcome: &Outcome) -> Told {
+        match (&self.on_settled, item) {
+            (Some(tell), Some(item)) => {
+                let (tell, item, outcome) = (Arc::clone(tell), item.clone(), outcome.clone());
+                Told::new(move || tell(&item, &outcome))
+            }
+            _ => Told::default(),
+        }
     }
 
     pub(super) fn effect_of_death(&self, item: &Item, failure: &Failure) -> Option<Effect> {

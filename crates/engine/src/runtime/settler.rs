@@ -1,5 +1,6 @@
 //! Collects verdicts and settles them together: while one batch commits, the next one gathers.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use super::flow::Flow;
 use super::registry::Registry;
 use crate::Error;
 use crate::guard::guarded;
-use crate::lease::{Outcome, Queue, Settled, Settlement};
+use crate::lease::{Outcome, Queue, Settled, Settlement, WorkTable};
 
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
@@ -34,7 +35,7 @@ impl Settler {
     pub async fn run(mut self) {
         let mut batch = Vec::with_capacity(self.most);
         while self.settlements.recv_many(&mut batch, self.most).await > 0 {
-            self.settle(&batch).await;
+            self.settle(&mut batch).await;
             self.registry
                 .remove(batch.iter().map(|settlement| &settlement.lease));
             self.flow.settled(batch.len());
@@ -42,16 +43,16 @@ impl Settler {
         }
     }
 
-    async fn settle(&self, batch: &[Settlement]) {
+    async fn settle(&self, batch: &mut [Settlement]) {
         match self.persist(batch).await {
             Ok(settled) => self.count(batch, settled),
             // One that the database refuses must not keep the others from being settled.
             Err(_) if batch.len() > 1 => {
                 for settlement in batch {
-                    let alone = std::slice::from_ref(settlement);
+                    let alone = std::slice::from_mut(settlement);
                     match self.persist(alone).await {
                         Ok(settled) => self.count(alone, settled),
-                        Err(error) => self.refuse(settlement, &error),
+                        Err(error) => self.refuse(&alone[0], &error),
                     }
                 }
             }
@@ -79,18 +80,20 @@ impl Settler {
         }
     }
 
-    fn count(&self, batch: &[Settlement], settled: Settled) {
+    fn count(&self, batch: &mut [Settlement], settled: Settled) {
         let table = self.queue.table().name;
+        let lost: HashSet<i64> = settled.lost.iter().map(|lost| lost.id).collect();
+        let held = |settlement: &&mut Settlement| !lost.contains(&settlement.lease.id);
         let mut done = 0;
-        for settlement in batch {
-            match name(&settlement.outcome) {
-                "done" => done += 1,
-                other => metrics::counter!("postrider_settled_total", "table" => table, "outcome" => other).increment(1),
+        for settlement in batch.iter_mut().filter(held) {
+            match settlement.outcome {
+                Outcome::Done => done += 1,
+                _ => count_settled(self.queue.table(), &settlement.outcome, 1),
             }
+            settlement.told.tell();
         }
         if done > 0 {
-            metrics::counter!("postrider_settled_total", "table" => table, "outcome" => "done")
-                .increment(done);
+            count_settled(self.queue.table(), &Outcome::Done, done);
         }
         if !settled.lost.is_empty() {
             // After a broken connection this can also mean that the first try had committed.
@@ -122,6 +125,12 @@ impl Settler {
             "could not be settled; it is tried again when its lease has run out"
         );
     }
+}
+
+/// Marks settled items in the metrics.
+pub(super) fn count_settled(table: &'static WorkTable, outcome: &Outcome, items: u64) {
+    metrics::counter!("postrider_settled_total", "table" => table.name, "outcome" => name(outcome))
+        .increment(items);
 }
 
 const fn name(outcome: &Outcome) -> &'static str {

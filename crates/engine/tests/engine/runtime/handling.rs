@@ -366,3 +366,50 @@ async fn a_worker_without_handlers_and_a_closed_pool_are_errors() {
         postrider_engine::Error::Database(sqlx::Error::PoolClosed)
     ));
 }
+
+#[tokio::test]
+async fn who_asks_is_told_of_each_settling_after_its_commit_and_of_none_that_was_lost() {
+    let db = database().await;
+    let pool = db.pool_of(8);
+    fill(&pool, 4).await;
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&told);
+    let stolen = pool.clone();
+    let handler = Handler::new(move |item| {
+        let pool = stolen.clone();
+        async move {
+            let down = || Failure::with_category("DOWN", Category::Network, "down");
+            Ok(match item.id {
+                // Alone in its transaction, and among others in the settler's batch.
+                1 => Handled::from(Verdict::Done).with(|_| Box::pin(async { Ok(()) })),
+                2 => Verdict::retry(down()).into(),
+                3 => Verdict::Dead(down()).into(),
+                _ => {
+                    sqlx::query("update postrider.outbox set fence = fence + 1 where id = $1")
+                        .bind(item.id)
+                        .execute(&pool)
+                        .await?;
+                    Verdict::Done.into()
+                }
+            })
+        }
+    })
+    .policy(Policy::fixed(Duration::from_secs(3_600), 3).unwrap())
+    .on_settled(move |item, outcome| {
+        let word = format!("{outcome:?}");
+        let word = word.split([' ', '(']).next().unwrap_or_default().to_owned();
+        log.lock().unwrap().push((item.id, word));
+        panic!("what is told must not stop the settling of others");
+    });
+    let running = Running::start(worker(&pool).handle("t", handler));
+    eventually("three are told of", async || {
+        let told = told.lock().unwrap().clone();
+        if told.len() == 3 { Ok(()) } else { Err(told) }
+    })
+    .await;
+    running.stop().await;
+    let mut told = told.lock().unwrap().clone();
+    told.sort();
+    let expected = [(1, "Done"), (2, "Retry"), (3, "Dead")];
+    assert_eq!(told, expected.map(|(id, word)| (id, word.to_owned())));
+}
