@@ -28,7 +28,7 @@ check: ## formatting and lints, as strict as CI
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
 bench: setup ## measure against peers and the limit (QUICK=1 SCENARIO=drain PEERS=ours,pgmq ROUNDS=5)
-	$(CARGO) build --locked --release -p postrider-bench
+	$(CARGO) build --locked --release -p postrider -p postrider-bench
 	@target/release/postrider-bench
 
 fmt: ## format the code

@@ -52,6 +52,8 @@ pub struct Plan {
     pub snapshot: u64,
     /// Items of the long drain.
     pub sustained: u64,
+    /// Orders posted over HTTP.
+    pub orders: u64,
     scenarios: Vec<String>,
 }
 
@@ -83,6 +85,7 @@ impl Plan {
             depth: (pick(1_000_000, 200_000), pick(20_000, 5_000)),
             snapshot: pick(300_000, 60_000),
             sustained: pick(1_000_000, 200_000),
+            orders: pick(30_000, 6_000),
             scenarios: arguments
                 .scenario
                 .iter()

@@ -5,6 +5,7 @@ mod depth;
 mod drains;
 mod enqueue;
 mod long;
+mod orders;
 mod pickup;
 
 use anyhow::{Context, Result, ensure};
@@ -80,6 +81,9 @@ impl Bench {
         }
         if self.plan.wants("sustained") {
             self.sustained().await?;
+        }
+        if self.plan.wants("orders") {
+            self.orders().await?;
         }
         Ok(())
     }

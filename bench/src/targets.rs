@@ -65,7 +65,7 @@ const fn most(words: &'static str, asked: f64, measure: &'static str, against: A
     }
 }
 
-const TARGETS: [Target; 19] = [
+const TARGETS: [Target; 21] = [
     least(
         "drain, tiny: pgmq",
         1.5,
@@ -179,6 +179,18 @@ const TARGETS: [Target; 19] = [
         256.0,
         "sustained/memory",
         Against::Itself,
+    ),
+    least(
+        "orders accepted over HTTP, 64 clients: pgbench",
+        1.0,
+        "orders/accept/64",
+        Against::Limit("orders/accept/64"),
+    ),
+    least(
+        "orders replayed over HTTP, 64 clients: pgbench",
+        2.0,
+        "orders/replay/64",
+        Against::Limit("orders/accept/64"),
     ),
 ];
 
