@@ -7,4 +7,5 @@ mod commands;
 mod doctor;
 mod lifecycle;
 mod orders;
+mod orders_crashes;
 mod program;

@@ -1,6 +1,7 @@
 //! Orders from outside: the command line, and a program that is killed between the broker's acceptance and its commit.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,16 +9,18 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use postrider_testkit::{Program, TestDb, within};
 use serde_json::{Value, json};
+use sqlx::PgPool;
 
 use crate::program::{Serving, data_dir, postrider, run_with, stdout};
 
 /// How many orders the crash test sends; `POSTRIDER_TEST_ORDERS` makes it longer.
 const ORDERS: usize = 600;
 
-/// How often the program is killed on the way.
+/// How often the program is killed on the way: at least so many times, and once for so many orders.
 const KILLS: usize = 5;
+const ORDERS_PER_KILL: usize = 200;
 
-fn order(key: &str) -> Value {
+pub fn order(key: &str) -> Value {
     json!({
         "version": "1.1", "idempotency_key": key, "account": "A1", "symbol": "ACME", "side": "buy", "quantity": "10",
         "type": "limit", "limit_price": "12.50", "time_in_force": "day", "expires_at": null, "tags": {}
@@ -86,14 +89,14 @@ async fn an_order_is_sent_shown_and_listed_from_the_command_line() {
 }
 
 /// A simulated broker in a process of its own: what it knows survives ours.
-async fn broker() -> (Program, String) {
+pub async fn broker() -> (Program, String) {
     let mut program = Program::start(&postrider(&["sim", "broker", "--listen", "127.0.0.1:0"]));
     let line = program.line_with("listens on ").await;
     let url = line.split_once("listens on ").unwrap().1.trim().to_owned();
     (program, url)
 }
 
-fn serve(db: &TestDb, broker: &str) -> Command {
+pub fn serve(db: &TestDb, broker: &str) -> Command {
     let url = db.url();
     let broker = format!("orders.broker.url={broker}");
     postrider(&[
@@ -111,6 +114,17 @@ fn serve(db: &TestDb, broker: &str) -> Command {
         "--set",
         "orders.backoff=[0.2]",
     ])
+}
+
+/// Orders that the broker has and of which we do not know yet.
+async fn between(pool: &PgPool, book: &HashMap<String, Value>) -> usize {
+    let unsure: Vec<String> = sqlx::query_scalar(
+        "select idempotency_key from orders.outbox_orders where finished_at is null and sent_at is not null",
+    )
+    .fetch_all(pool)
+    .await
+    .unwrap();
+    unsure.iter().filter(|key| book.contains_key(*key)).count()
 }
 
 #[tokio::test]
@@ -149,8 +163,11 @@ async fn killed_at_any_moment_the_broker_has_each_order_once_and_the_ledger_agre
             }
         })
     });
-    for kill in 1..=KILLS {
-        let enough = count * kill / (KILLS + 1);
+    let pool = db.pool();
+    let kills = KILLS.max(count / ORDERS_PER_KILL);
+    let mut caught = 0;
+    for kill in 1..=kills {
+        let enough = count * kill / (kills + 1);
         within(
             Duration::from_secs(300),
             "the broker has some more",
@@ -160,13 +177,15 @@ async fn killed_at_any_moment_the_broker_has_each_order_once_and_the_ledger_agre
             },
         )
         .await;
+        // At no particular moment after that.
+        let moment = u64::from(RandomState::new().hash_one(kill) as u8);
+        tokio::time::sleep(Duration::from_millis(moment)).await;
         serving.kill().await;
+        caught += between(&pool, &book().await).await;
         serving = Serving::start(&serve(&db, &broker_url)).await;
         serving.base().clone_into(&mut server.lock().unwrap());
     }
     posts.await.unwrap();
-
-    let pool = db.pool();
     within(
         Duration::from_secs(300),
         "every order is finished",
@@ -187,6 +206,10 @@ async fn killed_at_any_moment_the_broker_has_each_order_once_and_the_ledger_agre
             .await
             .unwrap();
     let book = book().await;
+    println!(
+        "{count} orders, {kills} kills, {caught} caught between the broker's acceptance and our commit"
+    );
+    assert!(caught > 0, "no kill came between acceptance and commit");
     assert_eq!((ledger.len(), book.len()), (count, count));
     for (key, status, result) in ledger {
         assert_eq!(status, "succeeded", "{key}");

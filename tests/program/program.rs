@@ -92,6 +92,11 @@ impl Serving {
         self.get(path).send().await.unwrap().json().await.unwrap()
     }
 
+    /// Is it gone?
+    pub fn has_ended(&mut self) -> bool {
+        self.program.ended().is_some()
+    }
+
     /// SIGTERM, and how it ended.
     pub async fn terminate(mut self) -> ExitStatus {
         self.program.terminate().await

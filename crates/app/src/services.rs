@@ -44,8 +44,8 @@ pub struct Service {
 
 /// Work that runs from start to stop, in a process that has the role.
 pub struct Part {
-    /// For which role.
-    pub role: Role,
+    /// For which role; none: in every process.
+    pub role: Option<Role>,
     /// The work itself; it ends with the stop that the ground carries.
     pub work: Pin<Box<dyn Future<Output = postrider_engine::Result<()>> + Send>>,
 }
@@ -57,7 +57,17 @@ impl Part {
         work: impl Future<Output = postrider_engine::Result<()>> + Send + 'static,
     ) -> Self {
         Self {
-            role,
+            role: Some(role),
+            work: Box::pin(work),
+        }
+    }
+
+    /// Work of every process, whatever its roles: what its metrics tell.
+    pub fn everywhere(
+        work: impl Future<Output = postrider_engine::Result<()>> + Send + 'static,
+    ) -> Self {
+        Self {
+            role: None,
             work: Box::pin(work),
         }
     }
@@ -96,7 +106,7 @@ impl Apis {
     /// Starts what the routes stand on. Call it inside a tokio runtime.
     pub fn start(pool: &PgPool, _store: &Store, config: &Config) -> Result<Self, Failure> {
         Ok(Self {
-            orders: postrider_orders::Orders::start(pool.clone()),
+            orders: postrider_orders::Orders::start(pool.clone(), config.orders.ordering),
             payments: payments::start(pool, config)?,
         })
     }

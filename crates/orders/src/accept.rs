@@ -1,12 +1,18 @@
 //! Acceptance: ledger entry and outbox row in one transaction, and many orders in one commit.
 //!
+//! Without an ordering that is one statement, hence one round trip and one wait for the disk. Repetitions write nothing and
+//! wait for no disk; what is known of them is read once for the whole batch.
+//!
 //! Posts that arrive while a commit is on its way to the disk share the next one; each caller is answered only when its
 //! own commit is durable. A key always goes to the same writer, so that two writers never wait for each other, and
 //! repetitions within one batch are answered as if they had come one after the other. One bad order fails alone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
 
+use futures_util::FutureExt;
 use postrider_engine::{
     Error,
     digest::Digest,
@@ -19,6 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::{
     OUTBOX_ORDERS, counters,
     model::{Order, OrderView},
+    settings::Ordering,
     store,
 };
 
@@ -30,6 +37,9 @@ const MOST: usize = 500;
 
 /// So many posts may wait per writer before further ones wait outside.
 const BACKLOG: usize = 4_096;
+
+/// So long a post waits for another process that is just accepting the same key.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What became of a post.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,13 +66,13 @@ pub(crate) struct Acceptor {
 
 impl Acceptor {
     /// Starts the writers, which end with the acceptor. Call it inside a tokio runtime.
-    pub fn start(pool: &PgPool, waker: &Waker) -> Self {
+    pub fn start(pool: &PgPool, waker: &Waker, ordering: Ordering) -> Self {
         let writers = (0..WRITERS).map(|_| {
             let (sender, posts) = mpsc::channel(BACKLOG);
             let writer = Writer {
                 pool: pool.clone(),
                 waker: waker.clone(),
-                ledger: Ledger::default(),
+                ordering,
             };
             tokio::spawn(writer.run(posts));
             sender
@@ -90,7 +100,7 @@ impl Acceptor {
 struct Writer {
     pool: PgPool,
     waker: Waker,
-    ledger: Ledger,
+    ordering: Ordering,
 }
 
 impl Writer {
@@ -100,7 +110,7 @@ impl Writer {
             // Nobody waits for an answer any more: the client will repeat, with the same key.
             batch.retain(|post: &Post| !post.reply.is_closed());
             let orders: Vec<&Order> = batch.iter().map(|post| &post.order).collect();
-            let answers = match self.accept(&orders).await {
+            let answers = match self.guarded(&orders).await {
                 Ok(answers) => answers.into_iter().map(Ok).collect(),
                 Err(error) if orders.len() > 1 && was_refused(&error) => {
                     self.one_by_one(&orders).await
@@ -113,47 +123,84 @@ impl Writer {
         }
     }
 
+    /// A panic costs the batch that it hit; a writer that vanished would refuse its keys for ever.
+    async fn guarded(&self, orders: &[&Order]) -> Result<Vec<Answer>, LedgerError> {
+        AssertUnwindSafe(self.accept(orders))
+            .catch_unwind()
+            .await
+            .unwrap_or_else(|_| {
+                tracing::error!("the acceptance of orders panicked; going on");
+                Err(Error::Panicked("the acceptance of orders").into())
+            })
+    }
+
     async fn accept(&self, orders: &[&Order]) -> Result<Vec<Answer>, LedgerError> {
-        if orders.is_empty() {
+        // Of several posts of one key the first leads; the others are answered as if they had come after it.
+        let mut leaders: HashMap<&str, &Order> = HashMap::with_capacity(orders.len());
+        for order in orders {
+            leaders.entry(order.key.key()).or_insert(order);
+        }
+        let wanted: Vec<&Order> = in_order_of_arrival(orders, &leaders);
+        if wanted.is_empty() {
             return Ok(Vec::new());
+        }
+        postrider_crashpoint::point!("orders.before_accept").map_err(Error::from)?;
+        let mut new = self.take(&wanted).await?;
+        postrider_crashpoint::point!("orders.after_accept").map_err(Error::from)?;
+        if !new.is_empty() {
+            counters::enqueued(new.len() as u64);
+            self.waker.wake(&OUTBOX_ORDERS);
+        }
+        let before: Vec<&str> = wanted
+            .iter()
+            .map(|order| order.key.key())
+            .filter(|key| !new.contains(*key))
+            .collect();
+        let known = self.known(&before).await?;
+        orders
+            .iter()
+            .map(|order| {
+                let key = order.key.key();
+                if new.remove(key) {
+                    return Ok(Answer::Accepted(OrderView::fresh(order)));
+                }
+                let view = match (known.get(key), leaders.get(key)) {
+                    (Some(view), _) => view.clone(),
+                    // A repetition within the batch that accepted it.
+                    (None, Some(leader)) if !before.contains(&key) => OrderView::fresh(leader),
+                    (None, _) => return Err(LedgerError::Unknown(order.key.clone())),
+                };
+                Ok(if view.request_digest == order.digest.to_string() {
+                    Answer::Replay(view)
+                } else {
+                    Answer::Mismatch
+                })
+            })
+            .collect()
+    }
+
+    /// Takes the keys that are free, each with its row; says which.
+    async fn take(&self, orders: &[&Order]) -> Result<HashSet<String>, LedgerError> {
+        if self.ordering == Ordering::None {
+            return Ok(store::accept(&self.pool, orders, PATIENCE).await?);
         }
         let requests: Vec<(Key, Digest)> = orders
             .iter()
             .map(|order| (order.key.clone(), order.digest))
             .collect();
         let mut tx = self.pool.begin().await?;
-        let told = self.ledger.accept_many(&mut tx, &requests).await?;
-        let pairs = || orders.iter().copied().zip(&told);
-        let new: Vec<&Order> = pairs()
+        let told = Ledger::new(PATIENCE)
+            .accept_many(&mut tx, &requests)
+            .await?;
+        let new: Vec<&Order> = orders
+            .iter()
+            .zip(&told)
             .filter(|(_, told)| **told == Acceptance::Accepted)
-            .map(|(order, _)| order)
+            .map(|(order, _)| *order)
             .collect();
-        store::insert(&mut tx, &new).await?;
-        postrider_crashpoint::point!("orders.before_accept").map_err(Error::from)?;
+        store::insert_in_line(&mut tx, &new, self.ordering).await?;
         tx.commit().await?;
-        postrider_crashpoint::point!("orders.after_accept").map_err(Error::from)?;
-        if !new.is_empty() {
-            counters::enqueued(new.len() as u64);
-            self.waker.wake(&OUTBOX_ORDERS);
-        }
-        let repeated: Vec<&str> = pairs()
-            .filter(|(_, told)| matches!(told, Acceptance::Replay(_)))
-            .map(|(order, _)| order.key.key())
-            .collect();
-        let known = self.known(&repeated).await?;
-        pairs()
-            .map(|(order, told)| {
-                Ok(match told {
-                    Acceptance::Accepted => Answer::Accepted(OrderView::fresh(order)),
-                    Acceptance::Mismatch => Answer::Mismatch,
-                    Acceptance::Replay(_) => {
-                        let view = known.get(order.key.key()).cloned();
-                        let unknown = || LedgerError::Unknown(order.key.clone());
-                        Answer::Replay(view.ok_or_else(unknown)?)
-                    }
-                })
-            })
-            .collect()
+        Ok(new.iter().map(|order| order.key.key().to_owned()).collect())
     }
 
     async fn known(&self, keys: &[&str]) -> Result<HashMap<String, OrderView>, LedgerError> {
@@ -170,7 +217,7 @@ impl Writer {
     async fn one_by_one(&self, orders: &[&Order]) -> Vec<Result<Answer, LedgerError>> {
         let mut answers = Vec::with_capacity(orders.len());
         for order in orders {
-            let answer = self.accept(std::slice::from_ref(order)).await;
+            let answer = self.guarded(std::slice::from_ref(order)).await;
             answers.push(answer.and_then(|mut answers| {
                 answers.pop().ok_or(LedgerError::Engine(Error::Stopped(
                     "the acceptance of orders",
@@ -179,6 +226,22 @@ impl Writer {
         }
         answers
     }
+}
+
+/// The leaders, in the order in which they came.
+fn in_order_of_arrival<'a>(
+    orders: &[&'a Order],
+    leaders: &HashMap<&str, &'a Order>,
+) -> Vec<&'a Order> {
+    orders
+        .iter()
+        .copied()
+        .filter(|order| {
+            leaders
+                .get(order.key.key())
+                .is_some_and(|leader| std::ptr::eq(*leader, *order))
+        })
+        .collect()
 }
 
 /// The server itself said no, so that nothing was committed; after anything else nobody knows.

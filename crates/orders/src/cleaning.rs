@@ -1,9 +1,10 @@
 //! Periodic work: what is finished long enough is let go, and the age of what waits is measured.
 //!
-//! The ledger is not cleaned: a key that was forgotten could be used for a second order. An aborted order stays for the
-//! whole retention, past its `expires_at` too: a dead letter that vanishes would be hidden.
+//! The ledger is not cleaned: a key that was forgotten could be used for a second order. A sent order goes when its
+//! `expires_at` has passed or its retention is over, whichever comes first. An aborted one stays for the whole retention,
+//! past its `expires_at` too: most die of just that, and a dead letter that vanishes within the minute would be hidden.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use postrider_engine::{
     Error,
@@ -20,8 +21,9 @@ const EVERY: Duration = Duration::from_secs(60);
 /// Rows per statement: short transactions.
 const PIECE: i64 = 2_000;
 
-/// How often the age of pending orders is measured.
+/// How often the age of pending orders is measured, and how small a part of the time that may take.
 const MEASURE: Duration = Duration::from_secs(5);
+const MEASURE_FACTOR: u32 = 20;
 
 /// Cleans until the stop; one process at a time does it.
 pub async fn clean(
@@ -52,17 +54,19 @@ pub async fn clean_once(pool: PgPool, retention: Duration) -> Result<(), Error> 
     }
 }
 
-/// Keeps the gauge of pending age true, until the stop.
+/// Keeps the gauge of pending age true, until the stop. Every process does so: whichever is asked for its metrics knows.
 pub async fn measure(pool: PgPool, stop: CancellationToken) -> Result<(), Error> {
     loop {
+        let begun = Instant::now();
         match store::pending_age(&pool).await {
             Ok(seconds) => counters::age(seconds),
             Err(error) => {
                 tracing::debug!(%error, "the age of pending orders can't be measured now");
             }
         }
+        let pause = MEASURE.max(begun.elapsed() * MEASURE_FACTOR);
         if stop
-            .run_until_cancelled(tokio::time::sleep(MEASURE))
+            .run_until_cancelled(tokio::time::sleep(pause))
             .await
             .is_none()
         {

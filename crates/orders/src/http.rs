@@ -29,6 +29,7 @@ use crate::{
     counters,
     model::{self, Invalid, Order, OrderRequest, OrderView, OutboxStatus},
     operate::{self, Refused},
+    settings::Ordering,
     store::{self, Filter},
 };
 
@@ -49,10 +50,10 @@ struct Inner {
 impl Orders {
     /// Starts accepting. Call it inside a tokio runtime.
     #[must_use]
-    pub fn start(pool: PgPool) -> Self {
+    pub fn start(pool: PgPool, ordering: Ordering) -> Self {
         counters::register();
         let waker = Waker::new(pool.clone());
-        let acceptor = Acceptor::start(&pool, &waker);
+        let acceptor = Acceptor::start(&pool, &waker, ordering);
         Self(Arc::new(Inner {
             pool,
             waker,

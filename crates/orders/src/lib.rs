@@ -29,13 +29,16 @@ mod table;
 pub mod worker;
 
 pub use http::{Orders, routes};
-pub use settings::Settings;
+pub use settings::{Ordering, Settings};
 pub use table::{CHECKS, OUTBOX_ORDERS};
 
 /// The slice's own schema, `orders`.
 #[must_use]
 pub const fn migrations() -> postrider_engine::migrate::MigrationSet {
-    postrider_engine::migration_set!("orders", ["0001_outbox_orders", "0002_paper_orders"])
+    postrider_engine::migration_set!(
+        "orders",
+        ["0001_outbox_orders", "0002_paper_orders", "0003_ordering"]
+    )
 }
 
 /// What can be wrong with a request about an order.

@@ -3,11 +3,14 @@
 use std::{fmt, time::Duration};
 
 use postrider_engine::{
+    limits::{InvalidRate, Limit, Rate},
     retry::{Policy, PolicyError},
     settings::{BreakerOverride, Delay, Lease, address, not_http, unless_empty},
 };
 use serde::Deserialize;
 use url::Url;
+
+use crate::model::Order;
 
 /// `[orders]`
 #[derive(Debug, Clone, Deserialize)]
@@ -23,11 +26,38 @@ pub struct Settings {
     pub backoff: Vec<Delay>,
     /// Leases.
     pub lease: Lease,
+    /// Which orders are sent one after the other.
+    pub ordering: Ordering,
     /// How long finished rows are kept.
     #[serde(with = "postrider_engine::duration")]
     pub retention: Duration,
     /// When the broker is left alone, where that differs from the common settings.
     pub breaker: BreakerOverride,
+}
+
+/// Which orders are sent one after the other, each only when the one before it is finished.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ordering {
+    /// None: as they come, several at once.
+    #[default]
+    None,
+    /// Those of one account.
+    Account,
+    /// Those of one symbol.
+    Symbol,
+}
+
+impl Ordering {
+    /// The key that an order waits in line under.
+    #[must_use]
+    pub fn key(self, order: &Order) -> Option<String> {
+        match self {
+            Self::None => None,
+            Self::Account => Some(format!("account {}", order.account)),
+            Self::Symbol => Some(format!("symbol {}", order.symbol)),
+        }
+    }
 }
 
 /// `[orders.broker]`
@@ -43,6 +73,25 @@ pub struct BrokerSettings {
     /// The longest that one call may take.
     #[serde(with = "postrider_engine::duration")]
     pub timeout: Duration,
+    /// At most so many calls a second from each process; absent: as fast as they come.
+    #[serde(deserialize_with = "unless_empty")]
+    pub rate: Option<f64>,
+    /// So many calls at once after a rest, if there is a rate.
+    pub burst: u32,
+}
+
+impl BrokerSettings {
+    /// What the broker bears.
+    pub fn limit(&self) -> Result<Limit, InvalidRate> {
+        let rate = self
+            .rate
+            .map(|rate| Rate::new(rate, self.burst))
+            .transpose()?;
+        Ok(Limit {
+            rate,
+            concurrency: None,
+        })
+    }
 }
 
 impl Settings {
@@ -74,6 +123,15 @@ impl Settings {
                 "orders.broker.timeout",
                 "must be longer than zero".to_owned(),
             ));
+        }
+        match self.broker.limit() {
+            Ok(_) => {}
+            Err(error @ InvalidRate::PerSecond(_)) => {
+                found.push(("orders.broker.rate", error.to_string()));
+            }
+            Err(error @ InvalidRate::NoBurst) => {
+                found.push(("orders.broker.burst", error.to_string()));
+            }
         }
         if let Some(wrong) = self.lease.contradiction() {
             found.push(("orders.lease.seconds", wrong));

@@ -2,18 +2,48 @@
 //!
 //! Whoever locks both an order's ledger entry and its row locks the entry first: the worker's settling does so, too.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use postrider_engine::{failure::Failure, ledger::Key};
 use serde_json::Value;
 use sqlx::{PgConnection, PgPool};
 
-use crate::model::{LedgerStatus, Order, OrderView, OutboxStatus, OutboxView};
+use crate::{
+    model::{LedgerStatus, Order, OrderView, OutboxStatus, OutboxView},
+    settings::Ordering,
+};
 
-const INSERT: &str = "
-insert into orders.outbox_orders (idempotency_key, order_request_json, request_digest, expires_at)
-select u.key, u.request::jsonb, u.digest, u.expires_at
-from unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[]) u(key, request, digest, expires_at)";
+/// The ledger's own acceptance with the rows in the same statement: the round trips of a transaction cost more than the
+/// rest of it. Sorted, so that two batches with the same keys wait for each other instead of deadlocking.
+const ACCEPT: &str = "
+with patience as materialized (select set_config('lock_timeout', $5, true)),
+     wanted as materialized (
+        select u.* from patience, unnest($1::text[], $2::text[], $3::bytea[], $4::timestamptz[]) u(key, request, digest, expires_at)
+        order by u.key),
+     first as (
+        insert into postrider.ledger (scope, key, digest) select 'orders', w.key, w.digest from wanted w
+        on conflict (scope, key) do nothing returning key),
+     rows as (
+        insert into orders.outbox_orders (idempotency_key, order_request_json, request_digest, expires_at)
+        select w.key, w.request::jsonb, encode(w.digest, 'hex'), w.expires_at from wanted w join first using (key))
+select key from first";
+
+/// Sorted, so that two batches wait for each other instead of deadlocking.
+const LOCK_LINES: &str = "
+select pg_advisory_xact_lock(l.lock)
+from (select distinct orders.ordering_lock(k) as lock from unnest($1::text[]) k order by 1) l";
+
+/// The first of its key is due, the others are parked behind it; ids are given in the order of arrival.
+const INSERT_IN_LINE: &str = "
+insert into orders.outbox_orders
+    (idempotency_key, order_request_json, request_digest, expires_at, ordering_key, due, parked)
+select b.key, b.request::jsonb, b.digest, b.expires_at, b.line,
+       case when b.behind then 'infinity' else now() end, case when b.behind then 'behind' end
+from (select u.*, row_number() over (partition by u.line order by u.place) > 1
+             or exists (select from orders.outbox_orders h where h.ordering_key = u.line and h.finished_at is null) as behind
+      from unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::text[])
+           with ordinality u(key, request, digest, expires_at, line, place)) b
+order by b.place";
 
 const VIEWS: &str = "
 select l.idempotency_key, l.status, l.request_digest, l.result,
@@ -137,25 +167,51 @@ pub(crate) struct Standing {
     pub expired: bool,
 }
 
-pub(crate) async fn insert(tx: &mut PgConnection, orders: &[&Order]) -> Result<(), sqlx::Error> {
-    if orders.is_empty() {
-        return Ok(());
-    }
+/// Accepts the orders whose keys are free, each with its row, in one commit; gives their keys. No key may come twice.
+pub(crate) async fn accept(
+    pool: &PgPool,
+    orders: &[&Order],
+    patience: Duration,
+) -> Result<HashSet<String>, sqlx::Error> {
     let keys: Vec<&str> = orders.iter().map(|order| order.key.key()).collect();
-    let requests: Vec<&str> = orders
-        .iter()
-        .map(|order| order.canonical.as_str())
-        .collect();
-    let digests: Vec<String> = orders
-        .iter()
-        .map(|order| order.digest.to_string())
-        .collect();
+    let requests: Vec<&str> = orders.iter().map(|o| o.canonical.as_str()).collect();
+    let digests: Vec<&[u8]> = orders.iter().map(|o| &o.digest.as_bytes()[..]).collect();
     let expiries: Vec<_> = orders.iter().map(|order| order.expires_at).collect();
-    sqlx::query(INSERT)
+    let new: Vec<String> = sqlx::query_scalar(ACCEPT)
         .bind(keys)
         .bind(requests)
         .bind(digests)
         .bind(expiries)
+        .bind(format!("{}ms", patience.as_millis()))
+        .fetch_all(pool)
+        .await?;
+    Ok(new.into_iter().collect())
+}
+
+/// Adds the rows of orders that wait in line, in this order.
+pub(crate) async fn insert_in_line(
+    tx: &mut PgConnection,
+    orders: &[&Order],
+    ordering: Ordering,
+) -> Result<(), sqlx::Error> {
+    if orders.is_empty() {
+        return Ok(());
+    }
+    let lines: Vec<Option<String>> = orders.iter().map(|order| ordering.key(order)).collect();
+    sqlx::query(LOCK_LINES)
+        .bind(&lines)
+        .execute(&mut *tx)
+        .await?;
+    let keys: Vec<&str> = orders.iter().map(|order| order.key.key()).collect();
+    let requests: Vec<&str> = orders.iter().map(|o| o.canonical.as_str()).collect();
+    let digests: Vec<String> = orders.iter().map(|o| o.digest.to_string()).collect();
+    let expiries: Vec<_> = orders.iter().map(|order| order.expires_at).collect();
+    sqlx::query(INSERT_IN_LINE)
+        .bind(keys)
+        .bind(requests)
+        .bind(digests)
+        .bind(expiries)
+        .bind(lines)
         .execute(tx)
         .await
         .map(drop)

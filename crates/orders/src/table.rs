@@ -2,7 +2,7 @@
 
 use postrider_engine::{
     doctor::{Check, Severity},
-    lease::{Columns, Finish, States, WorkTable},
+    lease::{Columns, Finish, OrderingKeys, States, WorkTable},
 };
 
 /// The work table: pending, sending, succeeded, failed, aborted.
@@ -18,7 +18,7 @@ pub static OUTBOX_ORDERS: WorkTable = WorkTable {
         owner: "locked_by",
         losses: "losses",
         finished: "finished_at",
-        parked: None,
+        parked: Some("parked"),
         error_code: "last_error_code",
         error_category: Some("last_error_category"),
         error_message: "last_error_msg",
@@ -39,7 +39,11 @@ pub static OUTBOX_ORDERS: WorkTable = WorkTable {
               'ledger', (select l.status from orders.idempo_ledger l where l.idempotency_key = t.idempotency_key))",
     headers: None,
     trace: None,
-    ordering: None,
+    ordering: Some(OrderingKeys {
+        column: "ordering_key",
+        promote: "orders.promote",
+        stranded: "orders.stranded_keys",
+    }),
     finish: Finish::Keep,
     max_losses: 10,
 };

@@ -12,8 +12,9 @@ use postrider_engine::{
     failure::{Category, Failure},
     lease::{Item, Outcome},
     ledger::{self, Ledger, LedgerError},
+    limits::Destination,
     retry::Policy,
-    runtime::{BoxError, Effect, Handled, Handler, Verdict, Worker, WorkerOptions, decide},
+    runtime::{BoxError, Effect, Handled, Handler, Verdict, Worker, WorkerOptions},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -68,18 +69,24 @@ pub fn worker(
     let policy = settings
         .policy()
         .map_err(|error| Error::invalid("orders.backoff", error.to_string()))?;
+    let limit = settings
+        .broker
+        .limit()
+        .map_err(|error| Error::invalid("orders.broker.rate", error.to_string()))?;
     let sender = Arc::new(Sender {
         pool: pool.clone(),
         broker,
         breaker: breakers.get_with(DEPENDENCY, breaker),
         policy: policy.clone(),
+        door: Destination::new(limit),
     });
     counters::register();
     let adapter = sender.broker.name();
     let handler = Handler::new(move |item| Arc::clone(&sender).handle(item))
         .policy(policy)
         .concurrency(settings.concurrency)
-        .on_dead(move |item, failure| Some(record_death(adapter, item, failure)));
+        .on_dead(|item, failure| Some(record_death(item, failure)))
+        .on_settled(move |item, outcome| tell(adapter, item, outcome));
     let options = WorkerOptions {
         lease: settings.lease.seconds,
         // What is claimed ahead is lost time when the worker dies: little is enough to keep the senders busy.
@@ -103,6 +110,7 @@ struct Sender {
     broker: Arc<dyn Broker>,
     breaker: Arc<Breaker>,
     policy: Policy,
+    door: Destination,
 }
 
 impl Sender {
@@ -122,6 +130,7 @@ impl Sender {
             )));
         }
         if work.sent {
+            let _entry = self.door.enter().await;
             let asked = self
                 .breaker
                 .call(self.broker.look_up(&work.key), judge)
@@ -136,6 +145,8 @@ impl Sender {
         if work.expired {
             return Ok(Attempt::Dead(expired()));
         }
+        // Whatever waits for its turn is marked, judged and perhaps cancelled only afterwards.
+        let _entry = self.door.enter().await;
         // The permit comes before the mark: an order that an open breaker holds back was not sent.
         let permit = match self.breaker.permit() {
             Ok(permit) => permit,
@@ -180,15 +191,6 @@ impl Sender {
             Attempt::Later(wait) => Verdict::Snooze(wait).into(),
             Attempt::Dead(failure) => Verdict::Dead(failure).into(),
             Attempt::Accepted(answer) => {
-                counters::sent(1);
-                let (key, attempts) = (work.key.as_str(), item.attempts);
-                tracing::info!(
-                    key,
-                    status = "succeeded",
-                    attempts,
-                    adapter = self.broker.name(),
-                    "order sent"
-                );
                 let key = work.key.clone();
                 Handled::from(Verdict::Done).with(move |tx| {
                     Box::pin(async move {
@@ -228,16 +230,6 @@ impl Sender {
                     failure,
                     after: refusal.retry_after,
                 };
-                // Whether it is tried again is the engine's to decide; deaths are told where they are recorded.
-                if let Outcome::Retry { failure, after } =
-                    decide(&self.policy, verdict.clone(), item.attempts, 0.5)
-                {
-                    counters::failed(1);
-                    tracing::warn!(
-                        key = work.key, status = "failed", attempts = item.attempts + 1, error_code = failure.code(),
-                        error = failure.message(), adapter = self.broker.name(), again_in = ?after, "order not sent"
-                    );
-                }
                 let handled = Handled::from(verdict);
                 if !certain {
                     return handled;
@@ -250,19 +242,41 @@ impl Sender {
     }
 }
 
-/// The ledger learns of a death in the transaction that declares it, whatever the cause.
-fn record_death(adapter: &'static str, item: &Item, failure: &Failure) -> Effect {
-    counters::aborted(1);
+/// Counts and logs what has committed.
+fn tell(adapter: &'static str, item: &Item, outcome: &Outcome) {
     let name = item.read::<Work>().map(|work| work.key);
-    tracing::error!(
-        key = name.as_deref().unwrap_or("unreadable"),
-        status = "aborted",
-        attempts = item.attempts + 1,
-        error_code = failure.code(),
-        error = failure.message(),
-        adapter,
-        "order aborted"
-    );
+    let key = name.as_deref().unwrap_or("unreadable");
+    let attempts = item.attempts + 1;
+    match outcome {
+        Outcome::Done => {
+            counters::sent(1);
+            tracing::info!(key, status = "succeeded", attempts, adapter, "order sent");
+        }
+        Outcome::Retry { after, failure } => {
+            counters::failed(1);
+            let (error_code, error) = (failure.code(), failure.message());
+            tracing::warn!(key, status = "failed", attempts, error_code, error, adapter, again_in = ?after, "order not sent");
+        }
+        Outcome::Dead { failure } | Outcome::Abandoned { failure } => {
+            counters::aborted(1);
+            let (error_code, error) = (failure.code(), failure.message());
+            tracing::error!(
+                key,
+                status = "aborted",
+                attempts,
+                error_code,
+                error,
+                adapter,
+                "order aborted"
+            );
+        }
+        Outcome::Snooze { .. } | Outcome::GiveBack => {}
+    }
+}
+
+/// The ledger learns of a death in the transaction that declares it, whatever the cause.
+fn record_death(item: &Item, failure: &Failure) -> Effect {
+    let name = item.read::<Work>().map(|work| work.key);
     let result = json!({ "reason_code": failure.code(), "message": failure.message() });
     Box::new(move |tx| {
         Box::pin(async move {

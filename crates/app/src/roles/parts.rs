@@ -82,8 +82,12 @@ impl Parts {
         }
         for service in &services::ALL {
             let wanted = (service.parts)(&ground, config)?;
-            for part in wanted.into_iter().filter(|part| roles.has(part.role)) {
-                parts.run(part.role, readiness, part.work);
+            for part in wanted {
+                match part.role {
+                    Some(role) if roles.has(role) => parts.run(role, readiness, part.work),
+                    Some(_) => {}
+                    None => parts.run_beside(part.work),
+                }
             }
         }
         // The API and the console are the HTTP server's.
@@ -106,6 +110,21 @@ impl Parts {
             if let Err(error) = part.await {
                 readiness.failed(role);
                 tracing::error!(%role, error = chain(&error), "a role has stopped working");
+            }
+        });
+    }
+
+    /// Work that no role answers for: should it end early, that is said and nothing else depends on it.
+    fn run_beside(
+        &mut self,
+        part: impl Future<Output = postrider_engine::Result<()>> + Send + 'static,
+    ) {
+        self.tasks.spawn(async move {
+            if let Err(error) = part.await {
+                tracing::error!(
+                    error = chain(&error),
+                    "a part of the program has stopped working"
+                );
             }
         });
     }

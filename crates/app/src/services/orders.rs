@@ -47,7 +47,7 @@ fn parts(ground: &Ground, config: &Config) -> Result<Vec<Part>, Failure> {
     Ok(vec![
         Part::new(Role::Worker, worker.run(stop.clone())),
         Part::new(Role::Scheduler, clean),
-        Part::new(Role::Scheduler, measure),
+        Part::everywhere(measure),
     ])
 }
 

@@ -131,6 +131,10 @@ pub struct Order {
     pub canonical: String,
     /// After this it is never sent.
     pub expires_at: Option<OffsetDateTime>,
+    /// On whose account.
+    pub account: String,
+    /// What is traded.
+    pub symbol: String,
 }
 
 impl TryFrom<OrderRequest> for Order {
@@ -138,6 +142,10 @@ impl TryFrom<OrderRequest> for Order {
 
     fn try_from(mut request: OrderRequest) -> Result<Self, Invalid> {
         let key = key(&request.idempotency_key)?;
+        if matches!(request.idempotency_key.as_str(), "." | "..") {
+            // An address can't end in it, so that neither the broker nor we could be asked for the order.
+            return Err(field("/idempotency_key", "must not be `.` or `..`"));
+        }
         plain("/account", &request.account)?;
         plain("/symbol", &request.symbol)?;
         match (request.order_type, &request.limit_price) {
@@ -169,6 +177,8 @@ impl TryFrom<OrderRequest> for Order {
             canonical: String::from_utf8(canonical)
                 .map_err(|_| field("", "has no canonical form in UTF-8"))?,
             expires_at: request.expires_at,
+            account: request.account,
+            symbol: request.symbol,
         })
     }
 }

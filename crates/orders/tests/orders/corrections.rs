@@ -179,6 +179,34 @@ async fn correction_6_finished_rows_are_cleaned_away_past_expiry_or_retention() 
 }
 
 #[tokio::test]
+async fn correction_6_an_aborted_order_stays_a_dead_letter_past_its_expiry_and_goes_after_the_retention()
+ {
+    let house = House::new().await;
+    house.work(&settings(json!({})), paper(json!([])));
+    let mut stale = order("stale");
+    stale["expires_at"] = json!("2020-01-01T00:00:00Z");
+    house.post(stale).await;
+    house.stands("stale", "aborted").await;
+    let month = Duration::from_secs(30 * 86_400);
+    let clean = async || {
+        cleaning::clean_once(house.pool.clone(), month)
+            .await
+            .unwrap();
+    };
+    clean().await;
+    assert_eq!(house.get("stale").await["outbox"]["status"], "aborted");
+    house
+        .execute("update orders.outbox_orders set finished_at = now() - interval '31 days'")
+        .await;
+    clean().await;
+    let view = house.get("stale").await;
+    assert_eq!(
+        (&view["outbox"], &view["status"]),
+        (&json!(null), &json!("failed"))
+    );
+}
+
+#[tokio::test]
 async fn correction_6_a_success_whose_status_is_not_ok_is_a_failure_with_its_reason() {
     let house = House::new().await;
     let broker =

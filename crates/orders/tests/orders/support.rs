@@ -12,7 +12,7 @@ use axum::{
 use http_body_util::BodyExt;
 use postrider_engine::{breaker::Breakers, migrate::Migrator};
 use postrider_orders::{
-    Orders, Settings,
+    Ordering, Orders, Settings,
     broker::{Broker, HttpBroker, HttpSettings, PaperBroker, Script, simulator},
     worker,
 };
@@ -42,6 +42,11 @@ pub struct House {
 
 impl House {
     pub async fn new() -> Self {
+        Self::ordered(Ordering::None).await
+    }
+
+    /// With orders that are sent one after the other.
+    pub async fn ordered(ordering: Ordering) -> Self {
         let db = TestDb::from_template("orders", async |connection| {
             Migrator::new([
                 postrider_engine::migrations(),
@@ -53,7 +58,7 @@ impl House {
         })
         .await;
         let pool = db.pool_of(12);
-        let orders = Orders::start(pool.clone());
+        let orders = Orders::start(pool.clone(), ordering);
         let (router, _) = postrider_orders::routes::<AppState>().split_for_parts();
         let router = router.with_state(AppState(orders));
         Self {
@@ -156,8 +161,8 @@ pub fn of_symbol(key: &str, symbol: &str) -> Value {
 /// Quick settings: waits of 50 ms, leases of half a second.
 pub fn settings(change: Value) -> Settings {
     let mut all = json!({
-        "broker": { "url": "", "token": "", "timeout": 0.5 },
-        "concurrency": 4, "max_attempts": 6, "backoff": [0.05], "lease": { "seconds": 0.5 }, "retention": "30d",
+        "broker": { "url": "", "token": "", "timeout": 0.5, "rate": "", "burst": 1 },
+        "ordering": "none", "concurrency": 4, "max_attempts": 6, "backoff": [0.05], "lease": { "seconds": 0.5 }, "retention": "30d",
         "breaker": { "threshold": 1000, "open_for": "" },
     });
     for (name, value) in change.as_object().unwrap() {

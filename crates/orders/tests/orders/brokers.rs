@@ -1,0 +1,128 @@
+//! Brokers with habits: forgetful ones, ones that ask us to wait, ones that bear only so much.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use axum::{Router, http::StatusCode, routing::post};
+use futures_util::future::BoxFuture;
+use postrider_orders::broker::{Broker, Refusal};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::support::{House, behind_http, http_broker, order, paper, settings};
+
+#[tokio::test]
+async fn a_broker_that_forgets_is_sent_the_same_id_again_and_has_one_order() {
+    let house = House::new().await;
+    let broker = paper(json!([{ "times": 1, "do": "forget" }]));
+    let adapter = behind_http(&broker).await;
+    // It took the order and denies it: the answer of the first call is lost on our side.
+    house.post(order("k-1")).await;
+    house
+        .execute("update orders.outbox_orders set sent_at = now()")
+        .await;
+    adapter
+        .send(json!({ "client_order_id": "k-1", "symbol": "ACME" }))
+        .await
+        .unwrap();
+    assert_eq!(adapter.look_up("k-1").await.unwrap(), None, "it forgot");
+    house.work(&settings(json!({})), adapter);
+    let view = house.stands("k-1", "succeeded").await;
+    assert_eq!(view["result"]["broker_order_id"], "paper-1");
+    let book = broker.booked();
+    assert_eq!(
+        (book.len(), book["k-1"].posts),
+        (1, 2),
+        "the id is stable, so that the broker can tell"
+    );
+}
+
+/// A broker that answers every order with 429 and this header.
+async fn asks_to_wait(value: String) -> Arc<dyn Broker> {
+    let answer = post(async move || {
+        (
+            StatusCode::TOO_MANY_REQUESTS,
+            [("retry-after", value.clone())],
+        )
+    });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let routes = Router::new().route("/orders", answer);
+    tokio::spawn(async move { axum::serve(listener, routes).await });
+    http_broker(&format!("http://{address}"))
+}
+
+#[tokio::test]
+async fn a_retry_after_is_honoured_as_seconds_and_as_a_date() {
+    let in_half_an_hour = SystemTime::now() + Duration::from_secs(1_800);
+    let date = time::OffsetDateTime::from(in_half_an_hour)
+        .format(&time::macros::format_description!(
+            "[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT"
+        ))
+        .unwrap();
+    for value in ["1800".to_owned(), date] {
+        let house = House::new().await;
+        house.work(&settings(json!({})), asks_to_wait(value.clone()).await);
+        house.post(order("k-1")).await;
+        house.stands("k-1", "failed").await;
+        let waits: bool = sqlx::query_scalar(
+            "select due between now() + interval '25 minutes' and now() + interval '31 minutes' from orders.outbox_orders",
+        )
+        .fetch_one(&house.pool)
+        .await
+        .unwrap();
+        assert!(waits, "{value}");
+    }
+}
+
+/// Notes when it is called.
+#[derive(Default)]
+struct Clocked(Mutex<Vec<Instant>>);
+
+impl Broker for Clocked {
+    fn name(&self) -> &'static str {
+        "clocked"
+    }
+
+    fn send(&self, _: Value) -> BoxFuture<'_, Result<Value, Refusal>> {
+        self.0.lock().unwrap().push(Instant::now());
+        Box::pin(async { Ok(json!({ "broker_order_id": "x", "status": "ok" })) })
+    }
+
+    fn look_up<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Option<Value>, Refusal>> {
+        Box::pin(async { Ok(None) })
+    }
+}
+
+#[tokio::test]
+async fn a_broker_is_called_no_more_often_than_its_rate_allows() {
+    let house = House::new().await;
+    let broker = Arc::new(Clocked::default());
+    let limited =
+        json!({ "broker": { "url": "", "token": "", "timeout": 0.5, "rate": 10, "burst": 2 } });
+    for n in 0..8 {
+        house.post(order(&format!("k-{n}"))).await;
+    }
+    house.work(&settings(limited), broker.clone());
+    for n in 0..8 {
+        house.stands(&format!("k-{n}"), "succeeded").await;
+    }
+    let times = broker.0.lock().unwrap().clone();
+    let took = *times.last().unwrap() - times[0];
+    // Two at once, then one each tenth of a second; a call is noted a moment after it was let through.
+    assert!(took >= Duration::from_millis(550), "{took:?}");
+}
+
+#[test]
+fn a_rate_that_can_not_be_kept_is_named() {
+    let with = |rate: Value, burst: u32| {
+        let broker = json!({ "url": "", "token": "", "timeout": 1, "rate": rate, "burst": burst });
+        let found = settings(json!({ "broker": broker })).contradictions();
+        found.into_iter().map(|(key, _)| key).collect::<Vec<_>>()
+    };
+    assert!(with(json!(""), 1).is_empty());
+    assert!(with(json!(2.5), 1).is_empty());
+    assert_eq!(with(json!(0), 1), ["orders.broker.rate"]);
+    assert_eq!(with(json!(-1), 1), ["orders.broker.rate"]);
+    assert_eq!(with(json!(1), 0), ["orders.broker.burst"]);
+}
