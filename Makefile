@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test verify check bench fmt openapi clean
+.PHONY: help setup build demo test verify check bench bench-evidence fmt openapi clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -30,6 +30,9 @@ check: ## formatting and lints, as strict as CI
 bench: setup ## measure against peers and the limit (QUICK=1 SCENARIO=drain PEERS=ours,pgmq ROUNDS=5)
 	$(CARGO) build --locked --release -p postrider -p postrider-bench
 	@target/release/postrider-bench
+
+bench-evidence: setup ## attaching beside a bare loop of the same calls, and a 1 GB archive (COUNT SIZE CONNECTIONS ARCHIVE)
+	$(CARGO) run --locked --release -p postrider-evidence --example measure
 
 fmt: ## format the code
 	$(CARGO) fmt --all

@@ -5,6 +5,7 @@
 mod access;
 mod commands;
 mod doctor;
+mod evidence;
 mod lifecycle;
 mod orders;
 mod orders_crashes;

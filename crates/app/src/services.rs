@@ -4,6 +4,7 @@
 //! routes, and the parts that run beside the HTTP server. Whoever adds one adds a line to [`ALL`], to [`Apis`] and to
 //! [`routes`], and nothing else in the program.
 
+mod evidence;
 mod orders;
 pub mod payments;
 
@@ -78,7 +79,7 @@ pub static ALL: [Service; 5] = [
     quiet(postrider_exports::migrations),
     orders::SERVICE,
     payments::SERVICE,
-    quiet(postrider_evidence::migrations),
+    evidence::SERVICE,
     quiet(postrider_protocols::migrations),
 ];
 
@@ -96,6 +97,8 @@ const fn quiet(migrations: fn() -> MigrationSet) -> Service {
 /// What the services' routes need; part of the HTTP server's state.
 #[derive(Clone)]
 pub struct Apis {
+    /// Takes evidence in.
+    pub evidence: postrider_evidence::Evidence,
     /// Accepts orders.
     pub orders: postrider_orders::Orders,
     /// Accepts payments.
@@ -104,8 +107,9 @@ pub struct Apis {
 
 impl Apis {
     /// Starts what the routes stand on. Call it inside a tokio runtime.
-    pub fn start(pool: &PgPool, _store: &Store, config: &Config) -> Result<Self, Failure> {
+    pub fn start(pool: &PgPool, store: &Store, config: &Config) -> Result<Self, Failure> {
         Ok(Self {
+            evidence: evidence::start(pool, store, config)?,
             orders: postrider_orders::Orders::start(pool.clone(), config.orders.ordering),
             payments: payments::start(pool, config)?,
         })
@@ -114,7 +118,9 @@ impl Apis {
 
 /// Every service's routes.
 pub fn routes() -> OpenApiRouter<State> {
-    postrider_orders::routes().merge(postrider_payments::routes())
+    postrider_orders::routes()
+        .merge(postrider_payments::routes())
+        .merge(postrider_evidence::routes())
 }
 
 /// Brings every schema up to date, the engine's first.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use reqwest::{Method, StatusCode};
+use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::Value;
 
 use super::ClientOptions;
@@ -10,6 +10,9 @@ use crate::exit::{Exit, Failure, chain};
 
 /// The longest that a command waits for one answer.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The longest that a file may take on its way.
+const LONGEST_UPLOAD: Duration = Duration::from_secs(86_400);
 
 /// A connection to a server.
 pub struct Client {
@@ -42,6 +45,30 @@ impl Client {
         query: &[(&str, &str)],
         body: Option<&Value>,
     ) -> Result<(StatusCode, Value), Failure> {
+        let mut request = self.request(method, path, query);
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        self.answer(request).await
+    }
+
+    /// Posts a file as it is, however long that takes.
+    pub async fn upload(
+        &self,
+        path: &[&str],
+        query: &[(&str, &str)],
+        media: &str,
+        file: tokio::fs::File,
+    ) -> Result<(StatusCode, Value), Failure> {
+        let request = self
+            .request(Method::POST, path, query)
+            .timeout(LONGEST_UPLOAD)
+            .header(reqwest::header::CONTENT_TYPE, media)
+            .body(file);
+        self.answer(request).await
+    }
+
+    fn request(&self, method: Method, path: &[&str], query: &[(&str, &str)]) -> RequestBuilder {
         let mut url = self.server.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(path);
@@ -49,13 +76,14 @@ impl Client {
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
-        let mut request = self.http.request(method, url);
-        if let Some(token) = &self.token {
-            request = request.bearer_auth(token);
+        let request = self.http.request(method, url);
+        match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
         }
-        if let Some(body) = body {
-            request = request.json(body);
-        }
+    }
+
+    async fn answer(&self, request: RequestBuilder) -> Result<(StatusCode, Value), Failure> {
         let response = request.send().await.map_err(|e| self.unreachable(e))?;
         let status = response.status();
         let answer: Value = response.json().await.map_err(|e| self.unreachable(e))?;

@@ -4,6 +4,7 @@ mod client;
 mod config;
 mod demo;
 mod doctor;
+mod evidence;
 mod man;
 mod migrate;
 mod openapi;
@@ -59,6 +60,8 @@ enum Command {
     Payments(payments::Args),
     /// See accounts of the wallet.
     Wallet(wallet::Args),
+    /// Hand evidence in and see what became of it.
+    Evidence(evidence::Args),
     /// Simulate an outside party.
     Sim(sim::Args),
     /// Make an API token and the line that allows it.
@@ -114,6 +117,7 @@ fn run(cli: Cli, output: &Output) -> Result<(), Failure> {
         Command::DemoWorker(args) => block_on(demo::run_worker(args)),
         Command::Migrate(args) => block_on(migrate::run(args, output)),
         Command::Doctor(args) => block_on(doctor::run(args, output)),
+        Command::Evidence(args) => block_on(evidence::run(args, output)),
         Command::Orders(args) => block_on(orders::run(args, output)),
         Command::Payments(args) => block_on(payments::run(args, output)),
         Command::Wallet(args) => block_on(wallet::run(args, output)),
@@ -182,6 +186,11 @@ mod tests {
             "postrider wallet show acc-1 --entries",
             "postrider wallet open acc-1 --currency USD --balance 100",
             "postrider sim broker --listen 127.0.0.1:0 --script f",
+            "postrider evidence submit e.zip --merchant m-1 --wait",
+            "postrider evidence show 7f0c2f9e-4f1c-4f7e-9c7a-1d2e3f4a5b6c --json",
+            "postrider evidence list --status completed --merchant m-1",
+            "postrider evidence retry 7f0c2f9e-4f1c-4f7e-9c7a-1d2e3f4a5b6c --early",
+            "postrider sim cases --listen 127.0.0.1:0 --script f",
             "postrider openapi",
         ] {
             let parsed = Cli::try_parse_from(words.split(' '));

@@ -43,6 +43,8 @@ pub struct Config {
     pub retention: Retention,
     /// Where files go.
     pub store: postrider_store::Settings,
+    /// Evidence.
+    pub evidence: postrider_evidence::Settings,
     /// Orders.
     pub orders: postrider_orders::Settings,
     /// Payments.
@@ -191,6 +193,7 @@ impl Config {
             ));
         }
         found.extend(self.store.contradictions());
+        found.extend(self.evidence.contradictions());
         found.extend(self.orders.contradictions());
         found.extend(self.payments.contradictions());
         found

@@ -1,0 +1,134 @@
+//! Periodic work: gauges are kept true, and files that no job knows are let go.
+//!
+//! An upload writes its files before its job commits. A crash in between leaves files that nobody will ever name; they
+//! are found by the job id in their key, and only once they are old enough that no upload can still be under way.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use postrider_engine::{
+    Error,
+    leader::{Periodic, run_periodic},
+};
+use postrider_store::{Key, Store};
+use sqlx::PgPool;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::{counters, ingest::PREFIX, store::health, store::submit};
+
+/// How often the gauges are measured.
+const MEASURE: Duration = Duration::from_secs(5);
+
+/// How often the store is searched for files of no job.
+const SEARCH: Duration = Duration::from_secs(3_600);
+
+/// Jobs per question to the database.
+const PIECE: usize = 500;
+
+/// Keeps the gauges true, until the stop.
+pub async fn measure(pool: PgPool, stop: CancellationToken) -> Result<(), Error> {
+    counters::register();
+    loop {
+        if let Err(error) = measure_once(&pool).await {
+            tracing::debug!(%error, "evidence can't be measured now");
+        }
+        let slept = stop.run_until_cancelled(tokio::time::sleep(MEASURE)).await;
+        if slept.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// Measures once.
+pub async fn measure_once(pool: &PgPool) -> Result<(), sqlx::Error> {
+    let rates = health::rates(pool).await?;
+    if let Some(rate) = share(rates.first_attached, rates.first) {
+        counters::first_rate(rate);
+    }
+    if let Some(rate) = share(rates.retries_attached, rates.retries) {
+        counters::retry_rate(rate);
+    }
+    let (rows, artifacts) = health::depth(pool).await?;
+    counters::depth(rows, artifacts);
+    Ok(())
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a gauge is a float")]
+fn share(part: i64, whole: i64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+/// Lets go of orphaned files, until the stop; one process at a time does it.
+pub async fn sweep(
+    pool: PgPool,
+    store: Store,
+    after: Duration,
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    let periodic = Periodic::new("evidence.orphans", SEARCH);
+    run_periodic(pool.clone(), periodic, stop, |_| {
+        let (pool, store) = (pool.clone(), store.clone());
+        async move { sweep_once(&pool, &store, after).await.map(drop) }
+    })
+    .await
+}
+
+/// Why a sweep ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum SweepError {
+    /// The store failed.
+    #[error("the store can't be searched")]
+    Store(#[from] postrider_store::Error),
+    /// The database failed.
+    #[error("the database can't be asked")]
+    Database(#[from] sqlx::Error),
+}
+
+/// Removes files that are older than `after` and belong to no job; says how many.
+pub async fn sweep_once(
+    pool: &PgPool,
+    store: &Store,
+    after: Duration,
+) -> Result<usize, SweepError> {
+    let before = std::time::SystemTime::now() - after;
+    let mut listing = store.list(&Key::from(PREFIX));
+    let mut found: BTreeMap<Uuid, Vec<Key>> = BTreeMap::new();
+    let mut gone = 0;
+    while let Some(object) = listing.try_next().await? {
+        if std::time::SystemTime::from(object.last_modified) > before {
+            continue;
+        }
+        let job = object.location.parts().nth(1);
+        let Some(job) = job.and_then(|part| part.as_ref().parse().ok()) else {
+            continue;
+        };
+        found.entry(job).or_default().push(object.location);
+        if found.len() >= PIECE {
+            gone += remove(pool, store, std::mem::take(&mut found)).await?;
+        }
+    }
+    gone += remove(pool, store, found).await?;
+    Ok(gone)
+}
+
+async fn remove(
+    pool: &PgPool,
+    store: &Store,
+    mut found: BTreeMap<Uuid, Vec<Key>>,
+) -> Result<usize, SweepError> {
+    let jobs: Vec<Uuid> = found.keys().copied().collect();
+    for known in submit::existing(pool, &jobs).await? {
+        found.remove(&known);
+    }
+    let mut gone = 0;
+    for key in found.values().flatten() {
+        store.delete(key).await?;
+        gone += 1;
+    }
+    if gone > 0 {
+        tracing::info!(gone, "files of no job were let go");
+    }
+    Ok(gone)
+}

@@ -1,0 +1,279 @@
+//! From an event to its artifacts' results.
+
+use postrider_engine::{Error, outbox};
+use sqlx::{PgConnection, PgPool};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{
+    events::{AttachEvent, AttachType, RESULTS, ResultEvent, SCHEMA_VERSION},
+    model::{Code, RetryStatus},
+};
+
+/// Events of rows that do not exist are nobody's: the join drops them.
+const ARM: &str = "
+insert into evidence.attach_task (event_id, file_job_id, file_job_row_id, is_retry)
+select u.event_id, r.file_job_id, r.id, u.is_retry
+from unnest($1::uuid[], $2::uuid[], $3::boolean[]) with ordinality u(event_id, row_id, is_retry, place)
+join evidence.file_job_row r on r.id = u.row_id
+order by u.place";
+
+/// The gate, and the artifact's lease in one. A first event takes what was never tried, a retry what is retryable and
+/// due; nobody takes what a living task holds, or what belongs to a closed job. What this task or a dead one held
+/// before was perhaps sent by somebody who never recorded it: that call is a loss, and the journal says so.
+const HOLD: &str = "
+with mine as materialized (
+    select a.id, a.held_by, a.attempt_count, a.updated_at
+    from evidence.file_job_artifact a
+    where a.file_job_row_id = $1
+      and case when $3 then a.is_retryable and a.next_retry_at <= clock_timestamp() else a.attempt_count = 0 end
+      and (a.held_by is null or a.held_by = $2 or not exists (
+              select from evidence.attach_task t
+              where t.id = a.held_by and t.finished_at is null and t.lease_until > clock_timestamp()))
+      and exists (select from evidence.file_job j where j.id = a.file_job_id and j.closed_at is null)
+    order by a.artifact_number limit $4
+    for update of a
+), lost as (
+    insert into evidence.attach_attempt (artifact_id, attempt, outcome, event_id, worker, started_at)
+    select m.id, m.attempt_count + 1, 'LOST', $5, $6, m.updated_at from mine m where m.held_by is not null
+), held as (
+    update evidence.file_job_artifact a
+    set held_by = $2, updated_at = clock_timestamp(),
+        retry_status = case when a.attempt_count > 0 then 'RETRYING' else a.retry_status end,
+        last_retry_at = case when a.attempt_count > 0 then clock_timestamp() else a.last_retry_at end
+    from mine m where a.id = m.id
+    returning a.id, a.artifact_number, a.case_id, a.file_name, a.file_type, a.file_size_bytes, a.sha256, a.s3_key,
+              a.attempt_count, a.max_retries, a.attachment_error_code as last_code, m.held_by is not null as lost
+)
+select * from held order by artifact_number";
+
+/// Only what this task still holds, and only while the job is open. The row is locked first: its roll-up follows.
+const RECORD: &str = "
+with locked as materialized (
+    select r.id from evidence.file_job_row r where r.id = $2 for update
+), written as (
+    update evidence.file_job_artifact a
+    set attachment_status = case when u.code is null then 'ATTACHED' else 'FAILED' end,
+        attachment_error_code = u.code,
+        attachment_error_message = u.message,
+        attached_at = case when u.code is null then clock_timestamp() end,
+        attempt_count = a.attempt_count + 1,
+        retry_count = a.attempt_count,
+        retry_status = u.retry_status,
+        next_retry_at = clock_timestamp() + make_interval(secs => u.wait),
+        held_by = null,
+        updated_at = clock_timestamp()
+    from unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::float8[], $8::float8[])
+             u(id, code, message, retry_status, wait, took), locked l
+    where a.id = u.id and a.file_job_row_id = l.id and a.held_by = $1
+      and exists (select from evidence.file_job j where j.id = a.file_job_id and j.closed_at is null)
+    returning a.id, a.file_job_id, a.case_id, a.attempt_count, a.attachment_error_code, a.attachment_error_message,
+              a.retry_status, u.took
+), journal as (
+    insert into evidence.attach_attempt
+        (artifact_id, attempt, outcome, error_code, error_message, event_id, worker, started_at)
+    select w.id, w.attempt_count, case when w.attachment_error_code is null then 'ATTACHED' else 'FAILED' end,
+           w.attachment_error_code, w.attachment_error_message, $9, $10, clock_timestamp() - make_interval(secs => w.took)
+    from written w
+)
+select id, file_job_id, case_id, attempt_count, attachment_error_code as code, retry_status::text from written";
+
+/// A row is what its artifacts are.
+const ROLL_UP: &str = "
+update evidence.file_job_row r
+set evidence_attached_count = c.attached,
+    evidence_failed_count = c.failed,
+    evidence_status = case when c.attached + c.failed < r.evidence_count then 'PENDING'
+                           when c.attached = r.evidence_count then 'COMPLETED'
+                           when c.failed = r.evidence_count then 'FAILED'
+                           else 'PARTIALLY_FAILED' end,
+    evidence_failed_files = c.files,
+    evidence_completed_at = case when c.attached = r.evidence_count
+                                 then coalesce(r.evidence_completed_at, clock_timestamp()) end,
+    updated_at = clock_timestamp()
+from (select count(*) filter (where a.attachment_status = 'ATTACHED') as attached,
+             count(*) filter (where a.attachment_status = 'FAILED') as failed,
+             jsonb_agg(jsonb_build_object('artifactId', a.id, 'fileName', a.file_name,
+                                          'errorCode', a.attachment_error_code, 'errorCategory', a.error_category,
+                                          'retryable', a.is_retryable) order by a.artifact_number)
+                 filter (where a.attachment_status = 'FAILED') as files
+      from evidence.file_job_artifact a where a.file_job_row_id = $1) c
+where r.id = $1";
+
+/// Not called after all: whoever comes next finds them as they were.
+const RELEASE: &str = "
+update evidence.file_job_artifact a
+set held_by = null, retry_status = case when a.retry_status = 'RETRYING' then 'RETRY_SCHEDULED' else a.retry_status end
+where a.id = any($2) and a.held_by = $1";
+
+/// An artifact that may be attached now.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct Held {
+    pub id: Uuid,
+    pub case_id: Uuid,
+    pub file_name: String,
+    pub file_type: Option<String>,
+    pub file_size_bytes: Option<i64>,
+    pub sha256: Option<String>,
+    pub s3_key: String,
+    pub attempt_count: i32,
+    pub max_retries: i32,
+    pub last_code: Option<String>,
+    /// An earlier call may have arrived and was never recorded.
+    pub lost: bool,
+}
+
+/// Who holds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Holder<'a> {
+    pub task: i64,
+    pub row: Uuid,
+    pub event: Uuid,
+    pub is_retry: bool,
+    pub worker: &'a str,
+}
+
+/// What came of one artifact's attempt.
+#[derive(Debug, Clone)]
+pub(crate) struct Told {
+    pub id: Uuid,
+    /// None: attached.
+    pub failure: Option<(Code, String)>,
+    pub retry_status: RetryStatus,
+    /// Until the next retry, in seconds.
+    pub wait: Option<f64>,
+    /// How long it took, in seconds.
+    pub took: f64,
+}
+
+/// What was really written.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct Written {
+    pub id: Uuid,
+    pub file_job_id: Uuid,
+    pub case_id: Uuid,
+    pub attempt_count: i32,
+    pub code: Option<String>,
+    pub retry_status: RetryStatus,
+}
+
+/// One task per event.
+pub(crate) async fn arm(pool: &PgPool, events: &[AttachEvent]) -> Result<(), sqlx::Error> {
+    sqlx::query(ARM)
+        .bind(
+            events
+                .iter()
+                .map(|event| event.event_id)
+                .collect::<Vec<_>>(),
+        )
+        .bind(
+            events
+                .iter()
+                .map(|event| event.file_job_row_id)
+                .collect::<Vec<_>>(),
+        )
+        .bind(
+            events
+                .iter()
+                .map(|event| event.event_type == AttachType::Retry)
+                .collect::<Vec<_>>(),
+        )
+        .execute(pool)
+        .await
+        .map(drop)
+}
+
+pub(crate) async fn hold(
+    connection: &mut PgConnection,
+    holder: Holder<'_>,
+    most: i64,
+) -> Result<Vec<Held>, sqlx::Error> {
+    sqlx::query_as(HOLD)
+        .bind(holder.row)
+        .bind(holder.task)
+        .bind(holder.is_retry)
+        .bind(most)
+        .bind(holder.event)
+        .bind(holder.worker)
+        .fetch_all(connection)
+        .await
+}
+
+pub(crate) async fn release(
+    connection: &mut PgConnection,
+    task: i64,
+    artifacts: &[Uuid],
+) -> Result<(), sqlx::Error> {
+    if artifacts.is_empty() {
+        return Ok(());
+    }
+    sqlx::query(RELEASE)
+        .bind(task)
+        .bind(artifacts)
+        .execute(connection)
+        .await
+        .map(drop)
+}
+
+/// Artifacts, journal, row and result events: all writes of one result in the caller's transaction.
+pub(crate) async fn record(
+    tx: &mut PgConnection,
+    holder: Holder<'_>,
+    told: &[Told],
+) -> Result<Vec<Written>, Error> {
+    if told.is_empty() {
+        return Ok(Vec::new());
+    }
+    let part = |of: fn(&(Code, String)) -> &str| -> Vec<Option<&str>> {
+        told.iter().map(|t| t.failure.as_ref().map(of)).collect()
+    };
+    let written: Vec<Written> = sqlx::query_as(RECORD)
+        .bind(holder.task)
+        .bind(holder.row)
+        .bind(told.iter().map(|t| t.id).collect::<Vec<_>>())
+        .bind(part(|failure| failure.0.as_str()))
+        .bind(part(|failure| failure.1.as_str()))
+        .bind(
+            told.iter()
+                .map(|t| t.retry_status.as_str())
+                .collect::<Vec<_>>(),
+        )
+        .bind(told.iter().map(|t| t.wait).collect::<Vec<_>>())
+        .bind(told.iter().map(|t| t.took).collect::<Vec<_>>())
+        .bind(holder.event)
+        .bind(holder.worker)
+        .fetch_all(&mut *tx)
+        .await?;
+    sqlx::query(ROLL_UP)
+        .bind(holder.row)
+        .execute(&mut *tx)
+        .await?;
+    let now = OffsetDateTime::now_utc();
+    let messages = written
+        .iter()
+        .map(|result| outbox::Message::new(RESULTS, &result_event(holder.row, now, result)))
+        .collect::<Result<Vec<_>, _>>()?;
+    outbox::enqueue_many(tx, &messages).await?;
+    Ok(written)
+}
+
+fn result_event(row: Uuid, now: OffsetDateTime, result: &Written) -> ResultEvent {
+    ResultEvent {
+        event_id: Uuid::now_v7(),
+        event_type: "EVIDENCE_ARTIFACT_RESULT".to_owned(),
+        occurred_at: now,
+        file_job_id: result.file_job_id,
+        file_job_row_id: row,
+        case_id: result.case_id,
+        artifact_id: result.id,
+        status: if result.code.is_none() {
+            "ATTACHED"
+        } else {
+            "FAILED"
+        }
+        .to_owned(),
+        error_code: result.code.clone(),
+        attempt_count: result.attempt_count,
+        schema_version: SCHEMA_VERSION,
+    }
+}

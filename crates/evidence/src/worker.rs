@@ -1,0 +1,379 @@
+//! Attaches: hold what may be tried, send it, record what came of it.
+//!
+//! No transaction is open while the Case API is called. What protects an artifact meanwhile is that it names the task
+//! which holds it, and that only the holder's result is written. A task whose worker died is claimed again, finds its
+//! artifacts still held by itself, and sends them once more under the same ids: the API knows them, or attaches them
+//! now. The call that nobody recorded stands in the journal as lost, not as an attempt.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use postrider_engine::{
+    Error, Result,
+    breaker::{self, Breaker, Breakers},
+    failure::Failure,
+    lease::Item,
+    outbox::OUTBOX,
+    retry::Policy,
+    runtime::{BoxError, Effect, Handled, Handler, Verdict, Worker, WorkerOptions},
+    wake::Waker,
+};
+use postrider_store::Store;
+use serde::Deserialize;
+use sqlx::{PgConnection, PgPool};
+use tokio::sync::Semaphore;
+use uuid::Uuid;
+
+use crate::{
+    ATTACH_TASKS, Settings,
+    cases::{CaseApi, Refusal, Upload},
+    counters, files,
+    model::{Code, RetryStatus, after_failure},
+    store::{
+        attach::{self, Held, Holder, Told, Written},
+        schedule,
+    },
+};
+
+/// The breaker's name.
+pub const DEPENDENCY: &str = "evidence.case_api";
+
+/// So many artifacts of a row are handled per claim: a worker that dies loses no more than these.
+const PIECE: i64 = 32;
+
+/// What a claim gives us of an event.
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct Task {
+    event_id: Uuid,
+    file_job_row_id: Uuid,
+    is_retry: bool,
+}
+
+/// What came of one artifact.
+enum Attempt {
+    /// Sent, or not sendable: an attempt either way.
+    Made(Told),
+    /// The Case API is left alone for now: no attempt.
+    Later(Uuid, Duration),
+}
+
+/// The worker of attach tasks.
+pub fn worker(
+    pool: PgPool,
+    store: Store,
+    settings: &Settings,
+    cases: Arc<dyn CaseApi>,
+    breakers: &Breakers,
+    breaker: breaker::Settings,
+) -> Result<Worker> {
+    let policy = settings
+        .policy()
+        .map_err(|error| Error::invalid("evidence.retry", error.to_string()))?;
+    counters::register();
+    let name = format!("pid-{}", std::process::id());
+    let sender = Arc::new(Sender {
+        pool: pool.clone(),
+        store,
+        cases,
+        breaker: breakers.get_with(DEPENDENCY, breaker),
+        policy,
+        look_up: settings.case_api.look_up,
+        calls: Semaphore::new(settings.concurrency),
+        waker: Waker::new(pool.clone()),
+        name: name.clone(),
+    });
+    let dying = Arc::clone(&sender);
+    let handler = Handler::new(move |item| Arc::clone(&sender).handle(item))
+        .concurrency(settings.concurrency)
+        .on_dead(move |item, failure| Arc::clone(&dying).mourn(item, failure));
+    let options = WorkerOptions {
+        name,
+        lease: settings.lease.seconds,
+        batch: u32::try_from(settings.concurrency)
+            .unwrap_or(u32::MAX)
+            .clamp(1, 500),
+        // What is claimed ahead is lost time when the worker dies: little is enough to keep the senders busy.
+        prefetch: settings.concurrency,
+        rescue_every: settings.lease.seconds.min(Duration::from_secs(1)),
+        ..WorkerOptions::default()
+    };
+    Ok(Worker::new(pool, &ATTACH_TASKS)?
+        .options(options)
+        .handle_others(handler))
+}
+
+struct Sender {
+    pool: PgPool,
+    store: Store,
+    cases: Arc<dyn CaseApi>,
+    breaker: Arc<Breaker>,
+    policy: Policy,
+    look_up: bool,
+    /// Rows are handled side by side, and so are the files of a row: this bounds the calls of all.
+    calls: Semaphore,
+    waker: Waker,
+    name: String,
+}
+
+impl Sender {
+    async fn handle(self: Arc<Self>, item: Item) -> Result<Handled, BoxError> {
+        let task: Task = item.read()?;
+        let holder = self.holder(item.id, task);
+        let held = match self.hold(holder).await {
+            Ok(held) => held,
+            Err(error) if postrider_engine::error::database_is_transient(&error) => {
+                tracing::warn!(%error, "the database is away: nothing is sent");
+                return Ok(Verdict::Snooze(Duration::from_secs(1)).into());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if held.is_empty() {
+            return Ok(Verdict::Done.into());
+        }
+        postrider_crashpoint::point!("evidence.held")?;
+        let more = i64::try_from(held.len()).unwrap_or(i64::MAX) >= PIECE;
+        let attempts = join_all(held.iter().map(|artifact| self.attempt(artifact))).await;
+        postrider_crashpoint::point!("evidence.attached")?;
+        Ok(Arc::clone(&self).conclude(item.id, task, attempts, more))
+    }
+
+    async fn hold(&self, holder: Holder<'_>) -> Result<Vec<Held>, sqlx::Error> {
+        attach::hold(&mut *self.pool.acquire().await?, holder, PIECE).await
+    }
+
+    fn holder(&self, id: i64, task: Task) -> Holder<'_> {
+        Holder {
+            task: id,
+            row: task.file_job_row_id,
+            event: task.event_id,
+            is_retry: task.is_retry,
+            worker: &self.name,
+        }
+    }
+
+    async fn attempt(&self, held: &Held) -> Attempt {
+        // Closed only with the program.
+        let _turn = self.calls.acquire().await;
+        let started = Instant::now();
+        let opened = match files::open(&self.store, held).await {
+            Ok(opened) => opened,
+            Err((code, message)) => return self.failed(held, code, message, None, started),
+        };
+        let permit = match self.breaker.permit() {
+            Ok(permit) => permit,
+            Err(open) => return Attempt::Later(held.id, open.retry_after),
+        };
+        let called = async {
+            if self.look_up && may_have_arrived(held) {
+                let known = self.cases.look_up(held.case_id, held.id).await?;
+                if known {
+                    return Ok(());
+                }
+            }
+            let upload = Upload {
+                case_id: held.case_id,
+                artifact_id: held.id,
+                file_name: held.file_name.clone(),
+                file_type: held.file_type.clone(),
+                sha256: opened.sha256,
+                size: opened.size,
+                content: opened.content,
+            };
+            self.cases.attach(upload).await
+        };
+        let answer = called.await;
+        permit.report(judge(&answer));
+        match answer {
+            Ok(()) => Attempt::Made(Told {
+                id: held.id,
+                failure: None,
+                retry_status: if held.attempt_count > 0 {
+                    RetryStatus::RetrySuccess
+                } else {
+                    RetryStatus::Pending
+                },
+                wait: None,
+                took: started.elapsed().as_secs_f64(),
+            }),
+            Err(refusal) => {
+                let Refusal {
+                    code,
+                    message,
+                    retry_after,
+                    ..
+                } = refusal;
+                self.failed(held, code, message, retry_after, started)
+            }
+        }
+    }
+
+    fn failed(
+        &self,
+        held: &Held,
+        code: Code,
+        message: String,
+        retry_after: Option<Duration>,
+        started: Instant,
+    ) -> Attempt {
+        let told = failure_of(&self.policy, held, code, &message, retry_after);
+        Attempt::Made(Told {
+            took: started.elapsed().as_secs_f64(),
+            ..told
+        })
+    }
+
+    /// The verdict, and everything that is written with it.
+    fn conclude(
+        self: Arc<Self>,
+        id: i64,
+        task: Task,
+        attempts: Vec<Attempt>,
+        more: bool,
+    ) -> Handled {
+        let (mut told, mut put_off) = (Vec::with_capacity(attempts.len()), Vec::new());
+        let mut wait = Duration::ZERO;
+        for attempt in attempts {
+            match attempt {
+                Attempt::Made(made) => told.push(made),
+                Attempt::Later(artifact, later) => {
+                    put_off.push(artifact);
+                    wait = wait.max(later);
+                }
+            }
+        }
+        let verdict = if more || !put_off.is_empty() {
+            Verdict::Snooze(wait)
+        } else {
+            Verdict::Done
+        };
+        Handled::from(verdict).with(move |tx| {
+            Box::pin(async move {
+                let written = attach::record(tx, self.holder(id, task), &told).await;
+                let written = written.map_err(unbox)?;
+                attach::release(tx, id, &put_off).await?;
+                postrider_crashpoint::point!("evidence.recorded")?;
+                self.announce(&written);
+                Ok(())
+            })
+        })
+    }
+
+    /// A task that is given up takes its untried artifacts with it: they failed, and both notifications can come.
+    fn mourn(self: Arc<Self>, item: &Item, failure: &Failure) -> Option<Effect> {
+        let task: Task = item.read().ok()?;
+        let (id, failure) = (item.id, failure.clone());
+        Some(Box::new(move |tx| {
+            Box::pin(async move {
+                let holder = self.holder(id, task);
+                let written = give_up(tx, &self.policy, holder, &failure.to_string()).await;
+                self.announce(&written.map_err(unbox)?);
+                Ok(())
+            })
+        }))
+    }
+
+    fn announce(&self, written: &[Written]) {
+        for result in written {
+            counters::attempted(result.attempt_count, result.code.is_none());
+            if result.retry_status == RetryStatus::PermanentFailed
+                && let Some(code) = &result.code
+            {
+                counters::permanent_failure(code, 1);
+            }
+        }
+        // A hint only: it does no harm if the transaction fails after it.
+        self.waker.wake(&OUTBOX);
+    }
+}
+
+/// What a failure means for an artifact: whether it is tried again, and when.
+fn failure_of(
+    policy: &Policy,
+    held: &Held,
+    code: Code,
+    message: &str,
+    retry_after: Option<Duration>,
+) -> Told {
+    let attempts = u32::try_from(held.attempt_count + 1).unwrap_or(u32::MAX);
+    let max_retries = u32::try_from(held.max_retries).unwrap_or(0);
+    let retry_status = after_failure(code, attempts, max_retries);
+    let wait = (retry_status != RetryStatus::PermanentFailed).then(|| {
+        // The artifact's own limit decides whether, the policy only how long.
+        let backoff = policy.delay(attempts, rand::random()).unwrap_or_default();
+        backoff.max(retry_after.unwrap_or_default()).as_secs_f64()
+    });
+    // Cleaned as every stored failure is: no secrets, no control characters, not endless.
+    let message = Failure::with_category(code.as_str(), code.category(), message);
+    Told {
+        id: held.id,
+        failure: Some((code, message.message().to_owned())),
+        retry_status,
+        wait,
+        took: 0.0,
+    }
+}
+
+/// Whatever the holder would have tried has failed.
+async fn give_up(
+    tx: &mut PgConnection,
+    policy: &Policy,
+    holder: Holder<'_>,
+    why: &str,
+) -> Result<Vec<Written>> {
+    let held = attach::hold(tx, holder, i64::MAX).await?;
+    let told: Vec<Told> = held
+        .iter()
+        .map(|held| failure_of(policy, held, Code::SystemError, why, None))
+        .collect();
+    attach::record(tx, holder, &told).await
+}
+
+/// The same for a row whose first event died before it became a task; says how many artifacts were marked.
+pub(crate) async fn give_up_row(
+    pool: &PgPool,
+    policy: &Policy,
+    row: Uuid,
+    why: &str,
+) -> Result<usize> {
+    let mut tx = pool.begin().await?;
+    let Some((task, event)) = schedule::stillborn(&mut tx, row, why).await? else {
+        return Ok(0);
+    };
+    let holder = Holder {
+        task,
+        row,
+        event,
+        is_retry: false,
+        worker: "scheduler",
+    };
+    let written = give_up(&mut tx, policy, holder, why).await?;
+    tx.commit().await?;
+    Ok(written.len())
+}
+
+/// Was there a call whose outcome nobody knows?
+fn may_have_arrived(held: &Held) -> bool {
+    let uncertain = |code: &str| {
+        matches!(
+            code,
+            "ATTACHMENT_API_TIMEOUT" | "NETWORK_TIMEOUT" | "500" | "503"
+        )
+    };
+    held.lost || held.last_code.as_deref().is_some_and(uncertain)
+}
+
+fn judge(answer: &Result<(), Refusal>) -> breaker::Outcome {
+    match answer {
+        Ok(()) => breaker::Outcome::Answered,
+        Err(refusal) => refusal.shows,
+    }
+}
+
+/// The engine tells an outage from a refusal by the error's own type.
+fn unbox(error: Error) -> BoxError {
+    match error {
+        Error::Database(error) => Box::new(error),
+        other => Box::new(other),
+    }
+}

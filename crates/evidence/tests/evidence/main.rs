@@ -1,0 +1,10 @@
+//! The promises of the slice, against a real PostgreSQL, a real store and a Case API that misbehaves as told.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod archives;
+mod attaching;
+mod corrections;
+mod notifying;
+mod scheduling;
+mod schema;
+mod support;
