@@ -233,7 +233,7 @@ async fn redrive_order(
     if !request.allow_stale {
         return Err(Problem::new(
             &REDRIVE_NOT_CONFIRMED,
-            "An order that was aborted may be stale by now: to send it nevertheless, say `\"allow_stale\": true`.",
+            "An order that was aborted may be stale by now: to send it nevertheless, say `\"allow_stale\": true` (on the command line `--allow-stale`).",
         )
         .field("/allow_stale", "must be true"));
     }

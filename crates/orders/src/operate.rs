@@ -18,10 +18,10 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
     /// No such order, or its row was cleaned away.
-    #[error("no order with this key can be changed: it does not exist or was cleaned away")]
+    #[error("No order with this key can be changed: it does not exist or was cleaned away.")]
     Unknown,
     /// It is too late to cancel.
-    #[error("the order is {status:?} and can't be cancelled: {why}")]
+    #[error("The order is {status} and can't be cancelled: {why}.")]
     NotCancellable {
         /// Where it stands.
         status: OutboxStatus,
@@ -29,7 +29,7 @@ pub enum Refused {
         why: &'static str,
     },
     /// It can't be sent anew.
-    #[error("the order is {status:?} and can't be redriven: {why}")]
+    #[error("The order is {status} and can't be redriven: {why}.")]
     NotRedrivable {
         /// Where it stands.
         status: OutboxStatus,
