@@ -5,6 +5,7 @@
 //! [`routes`], and nothing else in the program.
 
 mod evidence;
+mod exports;
 mod orders;
 pub mod payments;
 
@@ -20,6 +21,7 @@ use postrider_engine::{
 use postrider_store::Store;
 use postrider_web::ErrorCode;
 use sqlx::PgPool;
+use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::{
@@ -76,7 +78,7 @@ impl Part {
 
 /// Every service.
 pub static ALL: [Service; 5] = [
-    quiet(postrider_exports::migrations),
+    exports::SERVICE,
     orders::SERVICE,
     payments::SERVICE,
     evidence::SERVICE,
@@ -99,6 +101,8 @@ const fn quiet(migrations: fn() -> MigrationSet) -> Service {
 pub struct Apis {
     /// Takes evidence in.
     pub evidence: postrider_evidence::Evidence,
+    /// Accepts export jobs.
+    pub exports: postrider_exports::Exports,
     /// Accepts orders.
     pub orders: postrider_orders::Orders,
     /// Accepts payments.
@@ -106,9 +110,16 @@ pub struct Apis {
 }
 
 impl Apis {
-    /// Starts what the routes stand on. Call it inside a tokio runtime.
-    pub fn start(pool: &PgPool, store: &Store, config: &Config) -> Result<Self, Failure> {
+    /// Starts what the routes stand on; answers without an end of their own end with `stop`. Call it inside a tokio
+    /// runtime.
+    pub fn start(
+        pool: &PgPool,
+        store: &Store,
+        config: &Config,
+        stop: &CancellationToken,
+    ) -> Result<Self, Failure> {
         Ok(Self {
+            exports: postrider_exports::Exports::start(pool.clone(), store.clone(), stop.clone()),
             evidence: evidence::start(pool, store, config)?,
             orders: postrider_orders::Orders::start(pool.clone(), config.orders.ordering),
             payments: payments::start(pool, config)?,
@@ -118,7 +129,8 @@ impl Apis {
 
 /// Every service's routes.
 pub fn routes() -> OpenApiRouter<State> {
-    postrider_orders::routes()
+    postrider_exports::routes()
+        .merge(postrider_orders::routes())
         .merge(postrider_payments::routes())
         .merge(postrider_evidence::routes())
 }

@@ -14,6 +14,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The longest that a file may take on its way.
 const LONGEST_UPLOAD: Duration = Duration::from_secs(86_400);
 
+/// A stream takes as long as it takes.
+const ENDLESS: Duration = Duration::from_secs(7 * 86_400);
+
 /// A connection to a server.
 pub struct Client {
     http: reqwest::Client,
@@ -68,6 +71,41 @@ impl Client {
         self.answer(request).await
     }
 
+    /// Posts a JSON text as it is, with these headers.
+    pub async fn send_json(
+        &self,
+        path: &[&str],
+        headers: &[(&str, &str)],
+        body: String,
+    ) -> Result<Value, Failure> {
+        let mut request = self
+            .request(Method::POST, path, &[])
+            .header("content-type", "application/json")
+            .body(body);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        Ok(self.answer(request).await?.1)
+    }
+
+    /// Begins to read an answer of any length.
+    pub async fn get(&self, path: &[&str]) -> Result<Pieces<'_>, Failure> {
+        let request = self.request(Method::GET, path, &[]).timeout(ENDLESS);
+        let response = request.send().await.map_err(|e| self.unreachable(e))?;
+        if response.status().is_success() {
+            return Ok(Pieces {
+                client: self,
+                response,
+            });
+        }
+        self.read(response).await.and_then(|(status, _)| {
+            Err(Failure::new(
+                Exit::Refused,
+                format!("the server answers {status}"),
+            ))
+        })
+    }
+
     fn request(&self, method: Method, path: &[&str], query: &[(&str, &str)]) -> RequestBuilder {
         let mut url = self.server.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
@@ -85,6 +123,10 @@ impl Client {
 
     async fn answer(&self, request: RequestBuilder) -> Result<(StatusCode, Value), Failure> {
         let response = request.send().await.map_err(|e| self.unreachable(e))?;
+        self.read(response).await
+    }
+
+    async fn read(&self, response: reqwest::Response) -> Result<(StatusCode, Value), Failure> {
         let status = response.status();
         let answer: Value = response.json().await.map_err(|e| self.unreachable(e))?;
         if status.is_success() {
@@ -106,5 +148,19 @@ impl Client {
                 "no Postrider answers at {server} ({why}); start one with `postrider serve` or name another with --server"
             ),
         )
+    }
+}
+
+/// An answer, piece by piece.
+pub struct Pieces<'a> {
+    client: &'a Client,
+    response: reqwest::Response,
+}
+
+impl Pieces<'_> {
+    /// The next piece; none at the end.
+    pub async fn next(&mut self) -> Result<Option<axum::body::Bytes>, Failure> {
+        let piece = self.response.chunk().await;
+        piece.map_err(|e| self.client.unreachable(e))
     }
 }

@@ -5,6 +5,7 @@ mod config;
 mod demo;
 mod doctor;
 mod evidence;
+mod exports;
 mod man;
 mod migrate;
 mod openapi;
@@ -54,6 +55,8 @@ enum Command {
     Config(config::Args),
     /// Ask a running server how it is.
     Status(status::Args),
+    /// Submit export jobs, watch them, fetch their files.
+    Exports(exports::Args),
     /// Send orders and see what became of them.
     Orders(orders::Args),
     /// Pay, see what became of it, and settle what is stuck.
@@ -118,6 +121,7 @@ fn run(cli: Cli, output: &Output) -> Result<(), Failure> {
         Command::Migrate(args) => block_on(migrate::run(args, output)),
         Command::Doctor(args) => block_on(doctor::run(args, output)),
         Command::Evidence(args) => block_on(evidence::run(args, output)),
+        Command::Exports(args) => block_on(exports::run(args, output)),
         Command::Orders(args) => block_on(orders::run(args, output)),
         Command::Payments(args) => block_on(payments::run(args, output)),
         Command::Wallet(args) => block_on(wallet::run(args, output)),
@@ -174,6 +178,12 @@ mod tests {
             "postrider doctor --json --data-dir d",
             "postrider config --json",
             "postrider status --server http://127.0.0.1:8080",
+            "postrider exports submit inputs.json --wait --idempotency-key k",
+            "postrider exports list --status FAILED --json",
+            "postrider exports show J20260110_000777 --status DLQ",
+            "postrider exports cancel J20260110_000777",
+            "postrider exports redrive J20260110_000777 --wait",
+            "postrider exports download J20260110_000777 --dir d",
             "postrider orders send --key k --account A1 --symbol ACME --side buy --quantity 10 --limit-price 12.50 --wait",
             "postrider orders show k --server http://127.0.0.1:8080",
             "postrider orders list --status aborted --json",

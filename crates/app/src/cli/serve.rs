@@ -88,7 +88,7 @@ impl Running {
             pool: database.pool().clone(),
             readiness: readiness.clone(),
             metrics: metrics.clone(),
-            apis: Apis::start(database.pool(), &store, config)?,
+            apis: Apis::start(database.pool(), &store, config, &stop)?,
         };
         let router = http::router(state, &config.server, &roles)?;
         let server = tokio::spawn(http::serve(

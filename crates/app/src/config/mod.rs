@@ -45,6 +45,8 @@ pub struct Config {
     pub store: postrider_store::Settings,
     /// Evidence.
     pub evidence: postrider_evidence::Settings,
+    /// Exports.
+    pub exports: postrider_exports::Settings,
     /// Orders.
     pub orders: postrider_orders::Settings,
     /// Payments.
@@ -194,6 +196,7 @@ impl Config {
         }
         found.extend(self.store.contradictions());
         found.extend(self.evidence.contradictions());
+        found.extend(self.exports.contradictions());
         found.extend(self.orders.contradictions());
         found.extend(self.payments.contradictions());
         found

@@ -1,0 +1,356 @@
+//! Makes files: look whether there is one, else take the right to make it, make it, register it.
+//!
+//! An input is worked on only while its job is open, which is looked at once more right before the file is begun. What
+//! became of it is written under the claim's fence, together with the registry's entry, when the file is whole and not
+//! before; then the input is settled. A worker that dies in between leaves a file that its successor finds and takes.
+
+use std::{sync::Arc, time::Duration};
+
+use postrider_engine::{
+    Error, Result,
+    breaker::{self, Breakers},
+    failure::Failure,
+    lease::Item,
+    retry::Policy,
+    runtime::{BoxError, Effect, Handled, Handler, Verdict, Worker, WorkerOptions},
+};
+use postrider_store::Store;
+use serde::Deserialize;
+use sqlx::PgPool;
+use tokio::sync::Semaphore;
+use uuid::Uuid;
+
+use crate::{
+    EXPORT_JOB_INPUT, Settings,
+    completion::Completer,
+    counters,
+    dependency::Dependency,
+    desk::Desk,
+    file::{self, File},
+    model::Input,
+    source::{Ended, Source, SourceError},
+    store::{
+        closing,
+        work::{self, Found, Held, Standing},
+    },
+    trouble::Trouble,
+};
+
+/// The breakers' names.
+pub const STORE: &str = "exports.store";
+/// The breakers' names.
+pub const SOURCE: &str = "exports.source";
+
+/// Somebody else makes this very file: it will be there soon.
+const BUSY: Duration = Duration::from_millis(500);
+
+/// The lease is lost, or the job closed: the finalizer parks what is left of it.
+const NOT_OURS: Duration = Duration::from_secs(5);
+
+/// An outage took the last attempt but one; the last is kept for when it is over.
+const OUTAGE: Duration = Duration::from_secs(10);
+
+/// What a claim gives us of an input.
+#[derive(Debug, Deserialize)]
+struct Work {
+    fence: i64,
+    job: Uuid,
+    #[serde(flatten)]
+    input: Loose,
+}
+
+/// An input among other fields; stored ones were checked when they came.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Loose {
+    index_key: String,
+    effective_date: i32,
+    #[serde(rename = "asofindicator")]
+    asof_indicator: String,
+}
+
+impl From<Loose> for Input {
+    fn from(loose: Loose) -> Self {
+        Self {
+            index_key: loose.index_key,
+            effective_date: loose.effective_date,
+            asof_indicator: loose.asof_indicator,
+        }
+    }
+}
+
+/// Why there is no worker.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// The source can't be used.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The settings can't be used.
+    #[error(transparent)]
+    Engine(#[from] Error),
+}
+
+/// The worker over the inputs. Call it inside a tokio runtime.
+pub fn worker(
+    pool: PgPool,
+    store: Store,
+    settings: &Settings,
+    breakers: &Breakers,
+    breaker: breaker::Settings,
+) -> Result<Worker, WorkerError> {
+    let policy = settings
+        .policy()
+        .map_err(|error| Error::invalid("exports.retry", error.to_string()))?;
+    let batch = settings.worker.poll.batch_size;
+    let at_once = batch.max(settings.concurrency) as usize;
+    let exporter = Arc::new(Exporter {
+        source: Source::open(&settings.source, &pool, settings.concurrency)?,
+        slots: Semaphore::new(settings.concurrency as usize),
+        store,
+        gzip: settings.file.gzip,
+        policy: policy.clone(),
+        to_store: Dependency::new(breakers.get_with(STORE, breaker)),
+        to_source: Dependency::new(breakers.get_with(SOURCE, breaker)),
+        opener: opener(&pool, settings, at_once),
+        taker: taker(&pool, at_once),
+        recorder: recorder(&pool, at_once),
+        completer: Completer::start(pool.clone()),
+    });
+    counters::register();
+    let handler = Handler::new(move |item| Arc::clone(&exporter).handle(item))
+        .policy(policy)
+        .concurrency(at_once)
+        .on_dead(|item, failure| Some(record_death(item, failure)));
+    let lease = settings.worker.lease.seconds;
+    let options = WorkerOptions {
+        lease,
+        batch,
+        prefetch: at_once,
+        rescue_every: lease.min(Duration::from_secs(1)),
+        ..WorkerOptions::default()
+    };
+    Ok(Worker::new(pool, &EXPORT_JOB_INPUT)?
+        .options(options)
+        .handle_others(handler))
+}
+
+fn opener(pool: &PgPool, settings: &Settings, most: usize) -> Desk<Held, Option<Standing>> {
+    let (pool, reuse) = (pool.clone(), settings.file.reuse);
+    Desk::open(most, move |held: Vec<Held>| {
+        let pool = pool.clone();
+        async move { work::open(&pool, reuse, &held).await }
+    })
+}
+
+fn taker(pool: &PgPool, most: usize) -> Desk<Held, bool> {
+    let pool = pool.clone();
+    Desk::open(most, move |held: Vec<Held>| {
+        let pool = pool.clone();
+        async move { work::take(&pool, &held).await }
+    })
+}
+
+fn recorder(pool: &PgPool, most: usize) -> Desk<Found, bool> {
+    let pool = pool.clone();
+    Desk::open(most, move |found: Vec<Found>| {
+        let pool = pool.clone();
+        async move { work::record(&pool, &found).await }
+    })
+}
+
+struct Exporter {
+    source: Source,
+    store: Store,
+    gzip: bool,
+    policy: Policy,
+    slots: Semaphore,
+    to_store: Dependency,
+    to_source: Dependency,
+    opener: Desk<Held, Option<Standing>>,
+    taker: Desk<Held, bool>,
+    recorder: Desk<Found, bool>,
+    completer: Completer,
+}
+
+impl Exporter {
+    async fn handle(self: Arc<Self>, item: Item) -> Result<Handled, BoxError> {
+        let work: Work = item.read()?;
+        let (held, input) = ((item.id, work.fence), Input::from(work.input));
+        let verdict = match self.find_or_make(held, &input).await {
+            Ok(reused) => {
+                counters::input(if reused { "reused" } else { "generated" }, 1);
+                self.completer.touched(work.job);
+                Verdict::Done
+            }
+            Err(trouble) => self.verdict(&item, &input, trouble),
+        };
+        Ok(verdict.into())
+    }
+
+    /// Sees to it that the input has its file, and that this is on record. True if the file was there already.
+    async fn find_or_make(&self, held: Held, input: &Input) -> Result<bool, Trouble> {
+        let standing = self.standing(held).await?;
+        if let Some(found) = self.usable(held, &standing).await? {
+            return self.record(found).await;
+        }
+        let _slot = self.slots.acquire().await;
+        if standing.reusable && !self.ask(self.taker.ask(held)).await? {
+            return Err(Trouble::Later(BUSY));
+        }
+        // Since the first look the job may have been closed, or somebody may have made the file.
+        let now = self.standing(held).await?;
+        if now.known != standing.known
+            && let Some(found) = self.usable(held, &now).await?
+        {
+            return self.record(found).await;
+        }
+        let key = file::key(&now.job_key, input, self.gzip);
+        self.make(&key, input).await?;
+        let found = Found {
+            held,
+            path: self.store.url(&key),
+            reused: false,
+        };
+        self.record(found).await
+    }
+
+    /// Where the input stands, if it may be worked on.
+    async fn standing(&self, held: Held) -> Result<Standing, Trouble> {
+        match self.ask(self.opener.ask(held)).await? {
+            Some(standing) if standing.status.is_open() => Ok(standing),
+            Some(_) | None => Err(Trouble::Later(NOT_OURS)),
+        }
+    }
+
+    /// The file that is known for this key, if it may be used and is still there.
+    async fn usable(&self, held: Held, standing: &Standing) -> Result<Option<Found>, Trouble> {
+        let Some(path) = standing
+            .known
+            .clone()
+            .filter(|_| standing.own || standing.reusable)
+        else {
+            return Ok(None);
+        };
+        // Another store than today's: its files are out of our reach.
+        let Some(key) = self.store.key_of(&path) else {
+            return Ok(None);
+        };
+        let head = self.to_store.call(self.store.head(&key)).await?;
+        Ok(head.map(|_| Found {
+            held,
+            path,
+            reused: !standing.own,
+        }))
+    }
+
+    /// Makes the file: whole, or not at all.
+    async fn make(&self, key: &postrider_store::Key, input: &Input) -> Result<(), Trouble> {
+        // One cheap call finds out whether a store that was away is back, before a whole file is read for it.
+        if self.to_store.is_suspect() {
+            self.to_store.call(self.store.head(key)).await?;
+        }
+        let (store, source) = (self.to_store.enter().await?, self.to_source.enter().await?);
+        postrider_crashpoint::point!("exports.before_file").map_err(injected)?;
+        let rows = match self.source.rows(input).await {
+            Ok(rows) => rows,
+            Err(error) => return Err(source.left(Trouble::source(&error))),
+        };
+        let mut file = File::begin(&self.store, key, self.gzip);
+        match rows.pour(&mut file).await {
+            Ok(has_rows) if has_rows || self.source.allows_empty() => {}
+            Ok(_) => {
+                file.abort().await;
+                source.answered();
+                return Err(Trouble::no_data());
+            }
+            Err(Ended::Source(error)) => {
+                file.abort().await;
+                return Err(source.left(Trouble::source(&error)));
+            }
+            Err(Ended::Sink(error)) => {
+                file.abort().await;
+                return Err(store.left(Trouble::store(&error)));
+            }
+        }
+        source.answered();
+        postrider_crashpoint::point!("exports.before_finish").map_err(injected)?;
+        if let Err(error) = file.finish().await {
+            return Err(store.left(Trouble::store(&error)));
+        }
+        store.answered();
+        postrider_crashpoint::point!("exports.after_file").map_err(injected)?;
+        Ok(())
+    }
+
+    async fn record(&self, found: Found) -> Result<bool, Trouble> {
+        let reused = found.reused;
+        let recorded = self.ask(self.recorder.ask(found)).await?;
+        postrider_crashpoint::point!("exports.after_record").map_err(injected)?;
+        if recorded {
+            Ok(reused)
+        } else {
+            Err(Trouble::Later(NOT_OURS))
+        }
+    }
+
+    async fn ask<T>(
+        &self,
+        answer: impl Future<Output = Result<T, Arc<sqlx::Error>>>,
+    ) -> Result<T, Trouble> {
+        answer.await.map_err(|error| Trouble::unanswered(&error))
+    }
+
+    fn verdict(&self, item: &Item, input: &Input, trouble: Trouble) -> Verdict {
+        let (failure, outage) = match trouble {
+            Trouble::Later(wait) => return Verdict::Snooze(wait),
+            Trouble::Away(failure) => (failure, true),
+            Trouble::Failed(failure) => (failure, false),
+        };
+        let made = u32::try_from(item.attempts).unwrap_or(0).saturating_add(1);
+        tracing::warn!(
+            index_key = input.index_key,
+            effective_date = input.effective_date,
+            asof_indicator = input.asof_indicator,
+            attempts = made,
+            error_code = failure.code(),
+            error = failure.message(),
+            "no file yet"
+        );
+        if outage && self.policy.delay(made, 0.5).is_none() {
+            return Verdict::Snooze(OUTAGE);
+        }
+        Verdict::retry(failure)
+    }
+}
+
+fn injected(error: postrider_crashpoint::Injected) -> Trouble {
+    Trouble::Failed(Failure::from_error("INJECTED", &error))
+}
+
+/// A dead input fails its job, in the transaction that declares it dead.
+fn record_death(item: &Item, failure: &Failure) -> Effect {
+    counters::input("dlq", 1);
+    let work = item.read::<Work>();
+    let (code, message) = (failure.code().to_owned(), failure.message().to_owned());
+    Box::new(move |tx| {
+        Box::pin(async move {
+            let work = work?;
+            let reason = death(&work.input.into(), &code, &message);
+            tracing::error!(job = %work.job, reason, "an input is in the DLQ");
+            if closing::fail(tx, work.job, &reason).await? {
+                counters::job("failed", 1);
+            }
+            Ok(())
+        })
+    })
+}
+
+/// What a failed job says.
+pub(crate) fn death(input: &Input, code: &str, message: &str) -> String {
+    let Input {
+        index_key,
+        effective_date,
+        asof_indicator,
+    } = input;
+    format!("{index_key} {effective_date} {asof_indicator} moved to the DLQ: {code}: {message}")
+}
