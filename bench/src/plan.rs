@@ -7,6 +7,9 @@ use clap::Parser;
 
 use crate::peer::{self, Peer};
 
+/// Scenarios in which no peer takes part.
+const SERVICES: [&str; 2] = ["exports", "orders"];
+
 /// The command line. `make bench` passes its variables on.
 #[derive(Debug, Parser)]
 #[command(about = "Measure Postrider side by side with its peers")]
@@ -67,9 +70,16 @@ impl Plan {
             .map(|name| name.trim())
             .filter(|name| !name.is_empty())
             .collect();
+        // Services are measured against what they stand on, not against peers.
+        let services_alone = !arguments.scenario.is_empty()
+            && arguments
+                .scenario
+                .iter()
+                .all(|name| SERVICES.contains(&name.trim()));
         let peers = peer::all()
             .into_iter()
             .filter(|peer| wanted.is_empty() || wanted.contains(&peer.name))
+            .filter(|peer| !services_alone || peer.name == peer::OURS)
             .collect();
         let pick = |full: u64, short: u64| if quick { short } else { full };
         Self {

@@ -4,6 +4,7 @@
 mod depth;
 mod drains;
 mod enqueue;
+mod exports;
 mod long;
 mod orders;
 mod pickup;
@@ -84,6 +85,9 @@ impl Bench {
         }
         if self.plan.wants("orders") {
             self.orders().await?;
+        }
+        if self.plan.wants("exports") {
+            self.exports().await?;
         }
         Ok(())
     }

@@ -65,7 +65,37 @@ const fn most(words: &'static str, asked: f64, measure: &'static str, against: A
     }
 }
 
-const TARGETS: [Target; 21] = [
+const TARGETS: [Target; 26] = [
+    least(
+        "exports, 100,000 inputs: 20,000 a second",
+        20_000.0,
+        "exports/accept",
+        Against::Itself,
+    ),
+    least(
+        "exports, small files: a bare loop",
+        0.6,
+        "exports/small",
+        Against::Limit("exports/small"),
+    ),
+    least(
+        "exports, reused: the engine's drain",
+        0.5,
+        "exports/reused",
+        Against::Ours("exports/drain"),
+    ),
+    least(
+        "exports, one large file: psql's copy",
+        0.8,
+        "exports/large",
+        Against::Limit("exports/large"),
+    ),
+    most(
+        "exports, one large file: MB of memory more",
+        64.0,
+        "exports/large-memory",
+        Against::Itself,
+    ),
     least(
         "drain, tiny: pgmq",
         1.5,

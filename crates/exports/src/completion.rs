@@ -18,7 +18,7 @@ use crate::{
     worker::death,
 };
 
-/// An input is settled a moment after its handler has spoken; many share one look.
+/// Many inputs that are settled one after the other share one look.
 const SOON: Duration = Duration::from_millis(50);
 
 /// So long a job that is not finished is looked after; then the finalizer has it.
@@ -41,7 +41,7 @@ impl Completer {
         Self { touched }
     }
 
-    /// An input of this job is about to be finished.
+    /// An input of this job is finished.
     pub fn touched(&self, job: Uuid) {
         // Without anybody there the finalizer does it.
         let _ = self.touched.send(job);

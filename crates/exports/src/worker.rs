@@ -10,7 +10,7 @@ use postrider_engine::{
     Error, Result,
     breaker::{self, Breakers},
     failure::Failure,
-    lease::Item,
+    lease::{Item, Outcome},
     retry::Policy,
     runtime::{BoxError, Effect, Handled, Handler, Verdict, Worker, WorkerOptions},
 };
@@ -114,13 +114,18 @@ pub fn worker(
         opener: opener(&pool, settings, at_once),
         taker: taker(&pool, at_once),
         recorder: recorder(&pool, at_once),
-        completer: Completer::start(pool.clone()),
     });
+    let completer = Completer::start(pool.clone());
     counters::register();
     let handler = Handler::new(move |item| Arc::clone(&exporter).handle(item))
         .policy(policy)
         .concurrency(at_once)
-        .on_dead(|item, failure| Some(record_death(item, failure)));
+        .on_dead(|item, failure| Some(record_death(item, failure)))
+        .on_settled(move |item, outcome| {
+            if let (Outcome::Done, Ok(work)) = (outcome, item.read::<Work>()) {
+                completer.touched(work.job);
+            }
+        });
     let lease = settings.worker.lease.seconds;
     let options = WorkerOptions {
         lease,
@@ -169,7 +174,6 @@ struct Exporter {
     opener: Desk<Held, Option<Standing>>,
     taker: Desk<Held, bool>,
     recorder: Desk<Found, bool>,
-    completer: Completer,
 }
 
 impl Exporter {
@@ -179,7 +183,6 @@ impl Exporter {
         let verdict = match self.find_or_make(held, &input).await {
             Ok(reused) => {
                 counters::input(if reused { "reused" } else { "generated" }, 1);
-                self.completer.touched(work.job);
                 Verdict::Done
             }
             Err(trouble) => self.verdict(&item, &input, trouble),

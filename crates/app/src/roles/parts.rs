@@ -9,7 +9,7 @@ use sqlx::PgPool;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::{Role, Roles, housekeeper, publisher};
+use super::{Role, Roles, housekeeper, publisher, sweeper};
 use crate::{
     config::Config,
     exit::{Exit, Failure, chain},
@@ -79,6 +79,7 @@ impl Parts {
         if roles.has(Role::Scheduler) {
             let task = housekeeper::part(&ground, config.retention);
             parts.run(Role::Scheduler, readiness, task);
+            parts.run(Role::Scheduler, readiness, sweeper::part(&ground));
         }
         for service in &services::ALL {
             let wanted = (service.parts)(&ground, config)?;

@@ -1,0 +1,367 @@
+//! Exports: a large request accepted, small files made, files reused, one large file streamed; each beside what the same
+//! work costs without us.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use postrider_engine::{breaker::Breakers, migrate::Migrator};
+use postrider_exports::{
+    Exports, Settings,
+    accept::Answer,
+    model::{JobRequest, Submission},
+    worker,
+};
+use postrider_store::{Key, Settings as StoreSettings, Store};
+use serde_json::{Value, json};
+use sqlx::postgres::{PgPool, PgPoolOptions};
+use tokio_util::sync::CancellationToken;
+
+use super::Bench;
+use crate::CACHE;
+use crate::adapter::Order;
+use crate::drain::Until;
+use crate::peer::OURS;
+use crate::plan::say;
+use crate::results::LIMIT;
+
+const DATABASE: &str = "run_exports";
+
+/// Connections to the source, ours and the bare loop's.
+const CONNECTIONS: u32 = 8;
+
+/// Rows of a small file, as the bundled sample has them.
+const SMALL: &str = "select $1 as key, n as rank, 'constituent-' || n as name, n * 7919 % 90000 as shares, 12.5 + n as price from generate_series(1, 100) n";
+
+/// A row of about a hundred bytes, again and again.
+const LARGE: &str = "select n, 'constituent-' || n as name, n * 7919 % 90000 as shares, '0123456789012345678901234567890123456789012345678901234567890123' as filler";
+
+impl Bench {
+    /// All four, in rounds.
+    pub(super) async fn exports(&mut self) -> Result<()> {
+        let (inputs, files, bytes) = if self.plan.quick {
+            (100_000, 1_000, 100_000_000)
+        } else {
+            (100_000, 5_000, 1_000_000_000)
+        };
+        for round in 1..=self.plan.rounds {
+            say(&format!("exports: round {round}"));
+            self.exports_drain().await?;
+            let stage = Stage::new(&self.cluster.url(DATABASE), &self.cluster).await?;
+            let (seconds, memory) = stage.accept(inputs).await?;
+            let note = |results: &mut crate::results::Results, measure, unit, who, value| {
+                results.note(measure, unit, who, "8 connections", value);
+            };
+            let results = &mut self.results;
+            note(
+                results,
+                "exports/accept",
+                "inputs/s",
+                OURS,
+                inputs as f64 / seconds,
+            );
+            note(results, "exports/accept-memory", "MB more", OURS, memory);
+            stage.empty().await?;
+            note(
+                results,
+                "exports/small",
+                "files/s",
+                LIMIT,
+                stage.bare(files).await?,
+            );
+            let (made, reused) = stage.small(files).await?;
+            note(results, "exports/small", "files/s", OURS, made);
+            note(results, "exports/reused", "inputs/s", OURS, reused);
+            stage.empty().await?;
+            note(
+                results,
+                "exports/large",
+                "MB/s",
+                LIMIT,
+                stage.psql(bytes).await?,
+            );
+            let (rate, memory) = stage.large(bytes).await?;
+            note(results, "exports/large", "MB/s", OURS, rate);
+            note(results, "exports/large-memory", "MB more", OURS, memory);
+            stage.end().await;
+            self.cluster.drop(DATABASE).await?;
+        }
+        Ok(())
+    }
+
+    /// What the engine drains by itself in this run.
+    async fn exports_drain(&mut self) -> Result<()> {
+        let count = self.plan.drain;
+        let Some(ours) = self
+            .peers
+            .iter()
+            .find(|(peer, _)| peer.name == OURS)
+            .cloned()
+        else {
+            return Ok(());
+        };
+        let order = Order::new("work", count);
+        let drained = self
+            .turn("exports/drain", &ours, async |turn| {
+                turn.fill(count, 0, 0).await?;
+                turn.cluster.analyze(&turn.database).await?;
+                turn.work(&order, 1, Until::Empty).await
+            })
+            .await;
+        if let Some(drained) = drained {
+            let words = drained.settings.as_str();
+            self.results
+                .note("exports/drain", "items/s", OURS, words, drained.rate);
+        }
+        Ok(())
+    }
+}
+
+/// A database, a directory and the service.
+struct Stage {
+    url: String,
+    pool: PgPool,
+    dir: PathBuf,
+    store: Store,
+    exports: Exports,
+    stop: CancellationToken,
+}
+
+impl Stage {
+    async fn new(url: &str, cluster: &crate::cluster::Cluster) -> Result<Self> {
+        cluster.fresh(DATABASE, None).await?;
+        let pool = PgPoolOptions::new()
+            .max_connections(20)
+            .connect_with(cluster.options(DATABASE))
+            .await?;
+        let mut connection = pool.acquire().await?;
+        Migrator::new([
+            postrider_engine::migrations(),
+            postrider_exports::migrations(),
+        ])
+        .run(&mut connection)
+        .await?;
+        drop(connection);
+        let dir = std::path::absolute(Path::new(CACHE).join("exports"))?;
+        let _ = std::fs::remove_dir_all(&dir);
+        let store = StoreSettings::directory(&dir).open(&dir)?;
+        let stop = CancellationToken::new();
+        let exports = Exports::start(pool.clone(), store.clone(), stop.clone());
+        Ok(Self {
+            url: url.to_owned(),
+            pool,
+            dir,
+            store,
+            exports,
+            stop,
+        })
+    }
+
+    async fn end(self) {
+        self.stop.cancel();
+        self.pool.close().await;
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+
+    /// Nothing of the measurement before may be left to do.
+    async fn empty(&self) -> Result<()> {
+        let tables = "exports.export_job, exports.export_job_input, exports.export_artifact, exports.export_generation";
+        let sql = format!("truncate {tables}; checkpoint");
+        sqlx::raw_sql(sqlx::AssertSqlSafe(sql))
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// Seconds from the request's text to the durable job, and the megabytes that it took.
+    async fn accept(&self, inputs: usize) -> Result<(f64, f64)> {
+        let text = request(inputs);
+        let before = memory_reset()?;
+        let started = Instant::now();
+        let request: JobRequest = serde_json::from_str(&text)?;
+        let job = self
+            .exports
+            .accept(&Submission::try_from(request)?, None)
+            .await?;
+        let seconds = started.elapsed().as_secs_f64();
+        ensure!(matches!(job, Answer::Accepted(_)), "accepted");
+        Ok((seconds, memory_peak()? - before))
+    }
+
+    /// Files a second by a loop that does nothing but COPY and write.
+    async fn bare(&self, files: usize) -> Result<f64> {
+        let source = PgPoolOptions::new()
+            .max_connections(CONNECTIONS)
+            .min_connections(CONNECTIONS)
+            .connect(&self.url)
+            .await?;
+        let next = Arc::new(AtomicUsize::new(0));
+        let started = Instant::now();
+        let loops: Vec<_> = (0..CONNECTIONS)
+            .map(|_| {
+                let (source, store, next) = (source.clone(), self.store.clone(), Arc::clone(&next));
+                tokio::spawn(async move {
+                    let mut connection = source.acquire().await?;
+                    loop {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        if number >= files {
+                            return Ok::<(), anyhow::Error>(());
+                        }
+                        let query = SMALL.replace("$1", &format!("'K{number:05}'"));
+                        let copy = format!("copy ({query}) to stdout (format csv, header)");
+                        let rows: Vec<Bytes> =
+                            connection.copy_out_raw(&copy).await?.try_collect().await?;
+                        let key = Key::from(format!("bare/K{number:05}_20240202_CLS.csv"));
+                        store.put(&key, rows.concat().into()).await?;
+                    }
+                })
+            })
+            .collect();
+        for task in loops {
+            task.await??;
+        }
+        let rate = files as f64 / started.elapsed().as_secs_f64();
+        source.close().await;
+        Ok(rate)
+    }
+
+    /// Files a second of a job that makes them all, and inputs a second of one that reuses them all.
+    async fn small(&self, files: usize) -> Result<(f64, f64)> {
+        let stop = self.stop.child_token();
+        let made = self.job(files, SMALL, &stop).await?;
+        let reused = self.job(files, SMALL, &stop).await?;
+        let counted: (i64, i64) = sqlx::query_as("select count(*) filter (where not is_reused), count(*) filter (where is_reused) from exports.export_job_input where status = 'SUCCEEDED'")
+            .fetch_one(&self.pool)
+            .await?;
+        let whole = i64::try_from(files)?;
+        ensure!(
+            counted == (whole, whole),
+            "each file is made once and reused once: {counted:?}"
+        );
+        Ok((files as f64 / made, files as f64 / reused))
+    }
+
+    /// The megabytes a second of one large file, and the megabytes of memory that it took.
+    async fn large(&self, bytes: usize) -> Result<(f64, f64)> {
+        let before = memory_reset()?;
+        let query = large(bytes);
+        let seconds = self.job(1, &query, &self.stop.child_token()).await?;
+        let path: String = sqlx::query_scalar(
+            "select s3_path from exports.export_job_input where status = 'SUCCEEDED'",
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        let key = self.store.key_of(&path).context("ours")?;
+        let size = self.store.head(&key).await?.context("it is there")?.size;
+        Ok((size as f64 / 1e6 / seconds, memory_peak()? - before))
+    }
+
+    /// The megabytes a second of psql's own copy to disk.
+    async fn psql(&self, bytes: usize) -> Result<f64> {
+        let file = self.dir.join("psql.csv");
+        let copy = format!(
+            "\\copy ({}) to '{}' (format csv, header)",
+            large(bytes),
+            file.display()
+        );
+        let started = Instant::now();
+        let found = postrider_embedded::installations().await;
+        let psql = found
+            .first()
+            .map_or_else(|| PathBuf::from("psql"), |found| found.bin_dir.join("psql"));
+        let ran = tokio::process::Command::new(psql)
+            .arg(&self.url)
+            .args(["-q", "-c", &copy])
+            .status()
+            .await
+            .context("psql")?;
+        let seconds = started.elapsed().as_secs_f64();
+        ensure!(ran.success(), "psql failed");
+        let size = std::fs::metadata(&file)?.len();
+        std::fs::remove_file(&file)?;
+        Ok(size as f64 / 1e6 / seconds)
+    }
+
+    /// Seconds from the start of a worker until the job is completed.
+    async fn job(&self, inputs: usize, query: &str, stop: &CancellationToken) -> Result<f64> {
+        let request: JobRequest = serde_json::from_str(&request(inputs))?;
+        self.exports
+            .accept(&Submission::try_from(request)?, None)
+            .await?;
+        let settings = settings(query)?;
+        let breakers = Breakers::default();
+        let stop = stop.child_token();
+        let worker = worker::worker(
+            self.pool.clone(),
+            self.store.clone(),
+            &settings,
+            &breakers,
+            settings.breaker.over(Default::default()),
+        )?;
+        let started = Instant::now();
+        let running = tokio::spawn(worker.run(stop.clone()));
+        loop {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let open: i64 = sqlx::query_scalar(
+                "select count(*) from exports.export_job where completed_at is null",
+            )
+            .fetch_one(&self.pool)
+            .await?;
+            if open == 0 {
+                break;
+            }
+        }
+        let seconds = started.elapsed().as_secs_f64();
+        stop.cancel();
+        running.await??;
+        Ok(seconds)
+    }
+}
+
+fn request(inputs: usize) -> String {
+    let inputs: Vec<Value> = (0..inputs)
+        .map(|n| json!({ "indexKey": format!("K{n:05}"), "effectiveDate": 20_240_202, "asofindicator": "CLS" }))
+        .collect();
+    json!({ "inputs": inputs }).to_string()
+}
+
+fn large(bytes: usize) -> String {
+    format!("{LARGE} from generate_series(1, {}) n", bytes / 100)
+}
+
+fn settings(query: &str) -> Result<Settings> {
+    Ok(serde_json::from_value(json!({
+        "concurrency": CONNECTIONS,
+        "source": { "url": "", "query": query, "allow_empty": false },
+        "worker": { "poll": { "batch_size": 500 }, "lease": { "seconds": 60 } },
+        "retry": { "max_attempts": 5, "base_delay_ms": 1000 },
+        "file": { "gzip": false, "reuse": { "enabled": true, "days": 7 } },
+        "finalizer": { "interval_ms": 10_000 },
+        "breaker": { "threshold": "", "open_for": "" },
+    }))?)
+}
+
+/// Forgets the highest mark of this process's memory; the megabytes that it has now.
+fn memory_reset() -> Result<f64> {
+    std::fs::write("/proc/self/clear_refs", "5")?;
+    megabytes("VmRSS:")
+}
+
+/// The highest mark since.
+fn memory_peak() -> Result<f64> {
+    megabytes("VmHWM:")
+}
+
+fn megabytes(name: &str) -> Result<f64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let kilobytes: f64 = line
+        .and_then(|line| line.split_whitespace().next())
+        .context("memory")?
+        .parse()?;
+    Ok(kilobytes / 1000.0)
+}
