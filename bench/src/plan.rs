@@ -57,6 +57,8 @@ pub struct Plan {
     pub sustained: u64,
     /// Orders posted over HTTP.
     pub orders: u64,
+    /// Payments of the run over both sides.
+    pub payments: u64,
     scenarios: Vec<String>,
 }
 
@@ -96,6 +98,7 @@ impl Plan {
             snapshot: pick(300_000, 60_000),
             sustained: pick(1_000_000, 200_000),
             orders: pick(30_000, 6_000),
+            payments: pick(10_000, 3_000),
             scenarios: arguments
                 .scenario
                 .iter()

@@ -7,6 +7,7 @@ mod enqueue;
 mod exports;
 mod long;
 mod orders;
+mod payments;
 mod pickup;
 
 use anyhow::{Context, Result, ensure};
@@ -88,6 +89,9 @@ impl Bench {
         }
         if self.plan.wants("exports") {
             self.exports().await?;
+        }
+        if self.plan.wants("payments") {
+            self.payments().await?;
         }
         Ok(())
     }

@@ -65,7 +65,7 @@ const fn most(words: &'static str, asked: f64, measure: &'static str, against: A
     }
 }
 
-const TARGETS: [Target; 26] = [
+const TARGETS: [Target; 27] = [
     least(
         "exports, 100,000 inputs: 20,000 a second",
         20_000.0,
@@ -221,6 +221,12 @@ const TARGETS: [Target; 26] = [
         2.0,
         "orders/replay/64",
         Against::Limit("orders/accept/64"),
+    ),
+    least(
+        "payments, end to end: bare loop",
+        0.6,
+        "payments",
+        Against::Limit("payments"),
     ),
 ];
 

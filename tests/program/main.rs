@@ -10,4 +10,5 @@ mod exports;
 mod lifecycle;
 mod orders;
 mod orders_crashes;
+mod payments;
 mod program;

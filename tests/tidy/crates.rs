@@ -15,7 +15,7 @@ fn allowed(name: &str) -> Option<&'static [&'static str]> {
         "store" | "web" => &["engine"],
         "testkit" => &["crashpoint", "embedded"],
         slice if SLICES.contains(&slice) => &["engine", "web", "store", "crashpoint"],
-        "bench" => &["engine", "embedded", "transports"],
+        "bench" => &["engine", "embedded", "transports", "payments", "web"],
         "app" => return None,
         other => panic!(
             "the crate {other} is not on the map: add it to ARCHITECTURE.md and to this rule"

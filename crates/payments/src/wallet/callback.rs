@@ -7,7 +7,8 @@ use postrider_engine::{
     breaker,
     failure::{Category, Failure},
 };
-use reqwest::{Client, StatusCode, redirect};
+use postrider_web::outside::{self, Lost, Unprepared};
+use reqwest::{Client, StatusCode};
 use serde_json::json;
 use sqlx::PgPool;
 use url::Url;
@@ -87,39 +88,36 @@ pub struct HttpSettings {
     pub timeout: Duration,
 }
 
-/// The settings make no usable client.
-#[derive(Debug, thiserror::Error)]
-#[error("no call back can be prepared; check payments.callback.url and the machine's TLS setup")]
-pub struct Unusable(#[from] reqwest::Error);
+/// An answer says no more than this.
+const LONGEST_ANSWER: usize = 64 * 1024;
 
 /// An orchestrator behind HTTP: `PUT {url}/internal/requests/{uuid}`.
+#[derive(Debug, Clone)]
 pub struct Http {
     client: Client,
-    base: String,
+    url: Url,
     token: Option<String>,
 }
 
 impl Http {
     /// Prepares a client; calls nobody yet.
-    pub fn new(settings: HttpSettings) -> Result<Self, Unusable> {
-        let client = Client::builder()
-            .timeout(settings.timeout)
-            .redirect(redirect::Policy::none())
-            .user_agent(concat!("postrider/", env!("CARGO_PKG_VERSION")))
-            .build()?;
+    pub fn new(settings: HttpSettings) -> Result<Self, Unprepared> {
         Ok(Self {
-            client,
-            base: settings.url.as_str().trim_end_matches('/').to_owned(),
+            client: outside::client(settings.timeout)?,
+            url: settings.url,
             token: settings.token,
         })
     }
 
     async fn put(&self, ending: &Ending) -> Result<(), Failure> {
-        let url = format!("{}/internal/requests/{}", self.base, ending.uuid);
-        let mut request = self.client.put(url).json(&json!({
-            "status": ending.outcome,
-            "reason": ending.reason,
-        }));
+        let uuid = ending.uuid.to_string();
+        let path = ["internal", "requests", uuid.as_str()];
+        let url = outside::below(&self.url, &path).ok_or_else(|| {
+            let text = "payments.callback.url has no room for a path";
+            Failure::with_category("INVALID_URL", Category::System, text)
+        })?;
+        let body = json!({ "status": ending.outcome, "reason": ending.reason });
+        let mut request = self.client.put(url).json(&body);
         if let Some(token) = &self.token {
             request = request.bearer_auth(token);
         }
@@ -128,8 +126,9 @@ impl Http {
         if !status.is_success() {
             return Err(refused(status));
         }
-        // Read to its end, so that the connection can be used again.
-        response.bytes().await.map(drop).map_err(lost)
+        // The status has said it; reading to the end lets the connection be used again.
+        let _ = outside::body(response, LONGEST_ANSWER).await;
+        Ok(())
     }
 }
 
@@ -158,11 +157,6 @@ fn refused(status: StatusCode) -> Failure {
 
 /// A call without an answer.
 fn lost(error: reqwest::Error) -> Failure {
-    let code = if error.is_timeout() {
-        "NETWORK_TIMEOUT"
-    } else {
-        "NETWORK_ERROR"
-    };
-    let failure = Failure::from_error(code, &error.without_url());
-    Failure::with_category(code, Category::Network, failure.message())
+    let lost = Lost::from(error);
+    Failure::with_category(lost.code, Category::Network, lost.message)
 }
