@@ -4,7 +4,9 @@
 mod accepting;
 mod assured;
 mod corrections;
+mod crashes;
 mod guarantees;
+mod periodic;
 mod reconciling;
 mod storm;
 mod support;
