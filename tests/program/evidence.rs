@@ -327,11 +327,22 @@ async fn check(
         calls.len()
     );
     for (name, query) in [
-        ("rows follow artifacts", "select count(*) from evidence.file_job_row r where (r.evidence_attached_count, r.evidence_failed_count)
-            is distinct from (select (count(*) filter (where a.attachment_status = 'ATTACHED'))::int, (count(*) filter (where a.attachment_status = 'FAILED'))::int
-                              from evidence.file_job_artifact a where a.file_job_row_id = r.id)"),
-        ("nothing is held", "select count(*) from evidence.file_job_artifact where held_by is not null"),
-        ("nothing is retryable", "select count(*) from evidence.file_job_artifact where is_retryable"),
+        (
+            "rows follow artifacts",
+            "select count(*) from evidence.file_job_row r
+             join lateral (select count(*) filter (where a.attachment_status = 'ATTACHED') as attached,
+                                  count(*) filter (where a.attachment_status = 'FAILED') as failed
+                           from evidence.file_job_artifact a where a.file_job_row_id = r.id) c on true
+             where r.evidence_attached_count <> c.attached or r.evidence_failed_count <> c.failed",
+        ),
+        (
+            "nothing is held",
+            "select count(*) from evidence.file_job_artifact where held_by is not null",
+        ),
+        (
+            "nothing is retryable",
+            "select count(*) from evidence.file_job_artifact where is_retryable",
+        ),
     ] {
         let wrong: i64 = sqlx::query_scalar(query).fetch_one(&pool).await.unwrap();
         assert_eq!(wrong, 0, "{name}");

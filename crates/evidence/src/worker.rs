@@ -5,7 +5,8 @@
 //! artifacts still held by itself, and sends them once more under the same ids: the API knows them, or attaches them
 //! now. The call that nobody recorded stands in the journal as lost, not as an attempt.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -82,11 +83,13 @@ pub fn worker(
         calls: Semaphore::new(settings.concurrency),
         waker: Waker::new(pool.clone()),
         name: name.clone(),
+        results: Mutex::default(),
     });
-    let dying = Arc::clone(&sender);
+    let (dying, teller) = (Arc::clone(&sender), Arc::clone(&sender));
     let handler = Handler::new(move |item| Arc::clone(&sender).handle(item))
         .concurrency(settings.concurrency)
-        .on_dead(move |item, failure| Arc::clone(&dying).mourn(item, failure));
+        .on_dead(move |item, failure| Arc::clone(&dying).mourn(item, failure))
+        .on_settled(move |item, _| teller.announce(item.id));
     let options = WorkerOptions {
         name,
         lease: settings.lease.seconds,
@@ -114,11 +117,15 @@ struct Sender {
     calls: Semaphore,
     waker: Waker,
     name: String,
+    /// What a task has written, until it is known to be committed.
+    results: Mutex<HashMap<i64, Vec<Written>>>,
 }
 
 impl Sender {
     async fn handle(self: Arc<Self>, item: Item) -> Result<Handled, BoxError> {
         let task: Task = item.read()?;
+        // Left over from a settling that did not happen.
+        drop(self.take(item.id));
         let holder = self.holder(item.id, task);
         let held = match self.hold(holder).await {
             Ok(held) => held,
@@ -253,7 +260,7 @@ impl Sender {
                 let written = written.map_err(unbox)?;
                 attach::release(tx, id, &put_off).await?;
                 postrider_crashpoint::point!("evidence.recorded")?;
-                self.announce(&written);
+                self.keep(id, written);
                 Ok(())
             })
         })
@@ -267,14 +274,28 @@ impl Sender {
             Box::pin(async move {
                 let holder = self.holder(id, task);
                 let written = give_up(tx, &self.policy, holder, &failure.to_string()).await;
-                self.announce(&written.map_err(unbox)?);
+                self.keep(id, written.map_err(unbox)?);
                 Ok(())
             })
         }))
     }
 
-    fn announce(&self, written: &[Written]) {
-        for result in written {
+    fn keep(&self, task: i64, written: Vec<Written>) {
+        let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+        results.insert(task, written);
+    }
+
+    fn take(&self, task: i64) -> Option<Vec<Written>> {
+        let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+        results.remove(&task)
+    }
+
+    /// Counts what has committed, and has its events go out.
+    fn announce(&self, task: i64) {
+        let Some(written) = self.take(task) else {
+            return;
+        };
+        for result in &written {
             counters::attempted(result.attempt_count, result.code.is_none());
             if result.retry_status == RetryStatus::PermanentFailed
                 && let Some(code) = &result.code
@@ -282,7 +303,6 @@ impl Sender {
                 counters::permanent_failure(code, 1);
             }
         }
-        // A hint only: it does no harm if the transaction fails after it.
         self.waker.wake(&OUTBOX);
     }
 }
