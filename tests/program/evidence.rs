@@ -22,7 +22,7 @@ const FATES: [&str; 12] = [
     "never",
 ];
 
-fn archive(rows: usize) -> Vec<u8> {
+pub fn archive(rows: usize) -> Vec<u8> {
     let mut manifest = "case_id,reference,files\n".to_owned();
     let mut names = Vec::new();
     for row in 0..rows {
@@ -49,7 +49,7 @@ fn uuid(n: usize) -> String {
     format!("00000000-0000-4000-8000-{n:012x}")
 }
 
-fn script() -> Value {
+pub fn script() -> Value {
     let status = |name: &str, first: Option<u32>, status: u16| json!({ "file_name": name, "first_calls": first, "do": { "fail": { "status": status } } });
     json!([
         status("busy", Some(1), 503),
@@ -65,7 +65,7 @@ fn script() -> Value {
 }
 
 /// A simulated Case API in a process of its own: what it knows survives ours.
-async fn cases(script: &std::path::Path) -> (Program, String) {
+pub async fn cases(script: &std::path::Path) -> (Program, String) {
     let script = script.to_str().unwrap();
     let words = [
         "sim",
@@ -82,9 +82,9 @@ async fn cases(script: &std::path::Path) -> (Program, String) {
 }
 
 /// What a receiver got, in the order of its arrival: id and body.
-type Got = Arc<Mutex<Vec<(String, Value)>>>;
+pub type Got = Arc<Mutex<Vec<(String, Value)>>>;
 
-async fn receiver() -> (String, Got) {
+pub async fn receiver() -> (String, Got) {
     async fn take(State(got): State<Got>, headers: HeaderMap, body: String) {
         let id = headers["webhook-id"].to_str().unwrap().to_owned();
         assert!(
@@ -157,15 +157,15 @@ async fn evidence_is_handed_in_shown_and_listed_from_the_command_line() {
     }
 }
 
-struct Scene {
-    database: String,
-    store: String,
-    cases: String,
-    hook: String,
+pub struct Scene {
+    pub database: String,
+    pub store: String,
+    pub cases: String,
+    pub hook: String,
 }
 
 impl Scene {
-    fn command(&self, roles: &str) -> Command {
+    pub fn command(&self, roles: &str) -> Command {
         let settings = [
             format!("store.url={}", self.store),
             format!("evidence.case_api.url={}", self.cases),
@@ -262,7 +262,7 @@ async fn killed_at_any_moment_each_file_is_attached_once_and_both_notifications_
 }
 
 /// Everything that must hold, told by the database, by the Case API itself and by the receiver.
-async fn check(
+pub async fn check(
     db: &TestDb,
     http: &reqwest::Client,
     cases: &str,

@@ -6,6 +6,7 @@ mod access;
 mod commands;
 mod doctor;
 mod evidence;
+mod evidence_crashes;
 mod exports;
 mod lifecycle;
 mod orders;
