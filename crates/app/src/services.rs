@@ -8,6 +8,7 @@ mod evidence;
 mod exports;
 mod orders;
 pub mod payments;
+mod protocols;
 
 use std::pin::Pin;
 
@@ -82,19 +83,8 @@ pub static ALL: [Service; 5] = [
     orders::SERVICE,
     payments::SERVICE,
     evidence::SERVICE,
-    quiet(postrider_protocols::migrations),
+    protocols::SERVICE,
 ];
-
-/// A service that has a schema and nothing that runs.
-const fn quiet(migrations: fn() -> MigrationSet) -> Service {
-    Service {
-        migrations,
-        codes: &[],
-        tables: &[],
-        checks: &[],
-        parts: |_, _| Ok(Vec::new()),
-    }
-}
 
 /// What the services' routes need; part of the HTTP server's state.
 #[derive(Clone)]
@@ -107,6 +97,8 @@ pub struct Apis {
     pub orders: postrider_orders::Orders,
     /// Accepts payments.
     pub payments: postrider_payments::Payments,
+    /// Accepts protocols.
+    pub protocols: postrider_protocols::Protocols,
 }
 
 impl Apis {
@@ -123,6 +115,11 @@ impl Apis {
             evidence: evidence::start(pool, store, config)?,
             orders: postrider_orders::Orders::start(pool.clone(), config.orders.ordering),
             payments: payments::start(pool, config)?,
+            protocols: postrider_protocols::Protocols::start(
+                pool.clone(),
+                store.clone(),
+                &config.protocols,
+            ),
         })
     }
 }
@@ -133,6 +130,7 @@ pub fn routes() -> OpenApiRouter<State> {
         .merge(postrider_orders::routes())
         .merge(postrider_payments::routes())
         .merge(postrider_evidence::routes())
+        .merge(postrider_protocols::routes())
 }
 
 /// Brings every schema up to date, the engine's first.

@@ -57,6 +57,14 @@ pub fn limit_of(request: &Request) -> usize {
 /// the client stopped sending.
 pub async fn read(request: Request<Body>) -> Result<Bytes, Problem> {
     let limit = limit_of(&request);
+    read_at_most(request, limit).await
+}
+
+/// Reads the whole body under a limit of the handler's own, whatever the route's.
+///
+/// # Errors
+/// As [`read`].
+pub async fn read_at_most(request: Request<Body>, limit: usize) -> Result<Bytes, Problem> {
     let announced = axum::body::HttpBody::size_hint(request.body()).lower();
     if usize::try_from(announced).map_or(true, |length| length > limit) {
         return Err(too_large(limit));

@@ -61,7 +61,7 @@ impl Client {
         path: &[&str],
         query: &[(&str, &str)],
         media: &str,
-        file: tokio::fs::File,
+        file: impl Into<reqwest::Body>,
     ) -> Result<(StatusCode, Value), Failure> {
         let request = self
             .request(Method::POST, path, query)

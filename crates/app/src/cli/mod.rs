@@ -13,6 +13,7 @@ mod options;
 mod orders;
 mod output;
 mod payments;
+mod protocols;
 mod serve;
 mod sim;
 mod status;
@@ -65,6 +66,11 @@ enum Command {
     Wallet(wallet::Args),
     /// Hand evidence in and see what became of it.
     Evidence(evidence::Args),
+    /// Upload protocols, see what was found in them, retry and review them.
+    Protocols(protocols::Args),
+    /// The reader of one PDF, in a process of its own.
+    #[command(hide = true)]
+    PdfText,
     /// Simulate an outside party.
     Sim(sim::Args),
     /// Make an API token and the line that allows it.
@@ -115,6 +121,7 @@ fn run(cli: Cli, output: &Output) -> Result<(), Failure> {
             clap_complete::generate(shell, &mut Cli::command(), "postrider", &mut script);
             output.bytes(&script)
         }
+        Command::PdfText => protocols::pdf_text(),
         Command::Serve(args) => block_on(serve::run(args, output)),
         Command::Demo(args) => block_on(demo::run(args, output)),
         Command::DemoWorker(args) => block_on(demo::run_worker(args)),
@@ -125,6 +132,7 @@ fn run(cli: Cli, output: &Output) -> Result<(), Failure> {
         Command::Orders(args) => block_on(orders::run(args, output)),
         Command::Payments(args) => block_on(payments::run(args, output)),
         Command::Wallet(args) => block_on(wallet::run(args, output)),
+        Command::Protocols(args) => block_on(protocols::run(args, output)),
         Command::Sim(args) => block_on(sim::run(args, output)),
         Command::Status(args) => block_on(status::run(args, output)),
     }
@@ -195,6 +203,11 @@ mod tests {
             "postrider payments reconcile --server http://127.0.0.1:8080",
             "postrider wallet show acc-1 --entries",
             "postrider wallet open acc-1 --currency USD --balance 100",
+            "postrider protocols upload f.pdf --title T --wait",
+            "postrider protocols show 01890a5d-ac96-774b-bcce-b302099a8057",
+            "postrider protocols list --status dead_letter --json",
+            "postrider protocols retry 01890a5d-ac96-774b-bcce-b302099a8057",
+            "postrider protocols review 01890a5d-ac96-774b-bcce-b302099a8057 --reject --reason R",
             "postrider sim broker --listen 127.0.0.1:0 --script f",
             "postrider evidence submit e.zip --merchant m-1 --wait",
             "postrider evidence show 7f0c2f9e-4f1c-4f7e-9c7a-1d2e3f4a5b6c --json",

@@ -51,6 +51,8 @@ pub struct Config {
     pub orders: postrider_orders::Settings,
     /// Payments.
     pub payments: postrider_payments::Settings,
+    /// Protocols.
+    pub protocols: postrider_protocols::Settings,
     /// Logs.
     pub log: Log,
 }
@@ -199,6 +201,7 @@ impl Config {
         found.extend(self.exports.contradictions());
         found.extend(self.orders.contradictions());
         found.extend(self.payments.contradictions());
+        found.extend(self.protocols.contradictions());
         found
     }
 }

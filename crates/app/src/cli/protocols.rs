@@ -1,0 +1,223 @@
+//! `postrider protocols …`: upload a protocol, see what was found in it, retry and review it.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Subcommand, ValueEnum};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::{ClientOptions, Output, client::Client, output::Tone};
+use crate::exit::{Exit, Failure};
+
+/// How often a protocol that is waited for is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Options of `protocols`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+    #[command(flatten)]
+    client: ClientOptions,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Upload a text or a PDF.
+    Upload(Upload),
+    /// Show a protocol and its criteria.
+    Show {
+        /// The protocol's id.
+        id: String,
+    },
+    /// List protocols, the newest first; archived ones only by their status.
+    List(List),
+    /// Let a protocol that failed begin anew.
+    Retry {
+        /// The protocol's id.
+        id: String,
+    },
+    /// Approve what was found, or reject it with a reason.
+    Review(Review),
+}
+
+#[derive(Debug, clap::Args)]
+struct Upload {
+    /// The document; a PDF if it begins as one.
+    file: PathBuf,
+    /// The protocol's title. Without it: the file's name.
+    #[arg(long)]
+    title: Option<String>,
+    /// Wait until it waits for a review; 1 when it was given up.
+    #[arg(long)]
+    wait: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct List {
+    /// Only those that stand so.
+    #[arg(long, value_enum)]
+    status: Option<Status>,
+    /// How many.
+    #[arg(long, default_value = "50")]
+    limit: String,
+    /// Where to go on: `next_cursor` of the list before.
+    #[arg(long)]
+    cursor: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Review {
+    /// The protocol's id.
+    id: String,
+    /// The criteria are right.
+    #[arg(long, required_unless_present = "reject", conflicts_with = "reject")]
+    approve: bool,
+    /// They are not: once more from the start.
+    #[arg(long, requires = "reason")]
+    reject: bool,
+    /// Why.
+    #[arg(long)]
+    reason: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum Status {
+    Uploaded,
+    Extracting,
+    ExtractionFailed,
+    Grounding,
+    GroundingFailed,
+    PendingReview,
+    Complete,
+    DeadLetter,
+    Archived,
+}
+
+pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
+    let client = Client::new(&args.client)?;
+    match args.verb {
+        Verb::Upload(upload) => run_upload(&client, upload, output).await,
+        Verb::Show { id } => {
+            let view = show(&client, &id).await?;
+            output.answer(&view, || text(&view, output))
+        }
+        Verb::List(list) => run_list(&client, list, output).await,
+        Verb::Retry { id } => {
+            let path = ["protocols", &id, "retry"];
+            let (_, answer) = client.call(Method::POST, &path, &[], None).await?;
+            output.answer(&answer, || format!("retry queued {id}"))
+        }
+        Verb::Review(review) => {
+            let path = ["protocols", &review.id, "review"];
+            let decision = if review.approve { "approve" } else { "reject" };
+            let body = json!({ "decision": decision, "reason": review.reason });
+            let (_, view) = client.call(Method::POST, &path, &[], Some(&body)).await?;
+            output.answer(&view, || line(&view, output))
+        }
+    }
+}
+
+/// What the hidden command `pdf-text` does, in a process that reads one PDF and ends.
+pub(super) fn pdf_text() -> Result<(), Failure> {
+    postrider_protocols::document::text_of_pdf_child()
+        .map_err(|e| Failure::caused(Exit::Failed, "the PDF can't be read", &e))
+}
+
+async fn show(client: &Client, id: &str) -> Result<Value, Failure> {
+    let path = ["protocols", id];
+    Ok(client.call(Method::GET, &path, &[], None).await?.1)
+}
+
+async fn run_upload(client: &Client, upload: Upload, output: &Output) -> Result<(), Failure> {
+    let content = std::fs::read(&upload.file)
+        .map_err(|e| Failure::caused(Exit::Usage, &upload.file.display().to_string(), &e))?;
+    let media = if content.starts_with(b"%PDF-") {
+        "application/pdf"
+    } else {
+        "text/plain"
+    };
+    let name = upload.file.file_stem().map(|name| name.to_string_lossy());
+    let title = upload
+        .title
+        .unwrap_or_else(|| name.unwrap_or_default().into_owned());
+    let query = [("title", title.as_str())];
+    let (_, mut view) = client
+        .upload(&["protocols"], &query, media, content)
+        .await?;
+    if !upload.wait {
+        return output.answer(&view, || line(&view, output));
+    }
+    let id = view["id"].as_str().unwrap_or_default().to_owned();
+    let progress = output.spinner("waiting for the criteria");
+    loop {
+        view = show(client, &id).await?;
+        match view["status"].as_str().unwrap_or_default() {
+            "pending_review" | "complete" | "dead_letter" | "archived" => break,
+            _ => tokio::time::sleep(LOOK).await,
+        }
+    }
+    progress.finish_and_clear();
+    output.answer(&view, || text(&view, output))?;
+    if view["status"] == "dead_letter" {
+        return Err(Failure::new(Exit::Failed, "the protocol was given up"));
+    }
+    Ok(())
+}
+
+async fn run_list(client: &Client, list: List, output: &Output) -> Result<(), Failure> {
+    let status = list.status.and_then(|status| status.to_possible_value());
+    let query: Vec<(&str, &str)> = [
+        ("status", status.as_ref().map(|value| value.get_name())),
+        ("cursor", list.cursor.as_deref()),
+        ("limit", Some(list.limit.as_str())),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| value.map(|value| (name, value)))
+    .collect();
+    let (_, page) = client
+        .call(Method::GET, &["protocols"], &query, None)
+        .await?;
+    output.answer(&page, || {
+        let items = page["items"].as_array().cloned().unwrap_or_default();
+        let mut lines: Vec<String> = items.iter().map(|view| line(view, output)).collect();
+        if let Some(cursor) = page["next_cursor"].as_str() {
+            lines.push(format!("more: --cursor {cursor}"));
+        }
+        lines.join("\n")
+    })
+}
+
+fn word(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn line(view: &Value, output: &Output) -> String {
+    let status = word(&view["status"]);
+    let tone = match status {
+        "complete" | "pending_review" => Tone::Good,
+        "dead_letter" | "extraction_failed" | "grounding_failed" => Tone::Bad,
+        _ => Tone::Dim,
+    };
+    let status = output.paint(tone, &format!("{status:<17}"));
+    let mut line = format!("{status} {} {}", word(&view["id"]), word(&view["title"]));
+    if let Some(reason) = view["error_reason"].as_str() {
+        line = format!("{line}: {reason}");
+    }
+    line
+}
+
+fn text(view: &Value, output: &Output) -> String {
+    let mut lines = vec![line(view, output)];
+    for criterion in view["criteria"].as_array().into_iter().flatten() {
+        let kind = word(&criterion["kind"]);
+        let number = criterion["number"].as_str().unwrap_or("•");
+        lines.push(format!("  {kind} {number} {}", word(&criterion["text"])));
+        for term in criterion["terms"].as_array().into_iter().flatten() {
+            let (code, label) = (word(&term["code"]), word(&term["label"]));
+            lines.push(output.paint(Tone::Dim, &format!("      {code} {label}")));
+        }
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,281 @@
+//! A list taken apart: which line begins an item, which goes on with one, and what stands inside what.
+
+use super::{
+    lines::Line,
+    marker::{self, Meaning, Style},
+};
+
+/// An item of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Item {
+    /// Its number, with those of the items around it.
+    pub number: Option<String>,
+    /// How deep it stands; 0 is the outermost.
+    pub level: u8,
+    /// Its words on one line.
+    pub text: String,
+}
+
+/// Takes a section's lines apart.
+#[must_use]
+pub fn split(lines: &[Line]) -> Vec<Item> {
+    let marked = lines.iter().any(|line| marker::read(&line.text).is_some());
+    let items = if marked { listed(lines) } else { paragraphs(lines) };
+    items
+        .into_iter()
+        .flat_map(inline)
+        .map(|item| Item {
+            text: finish(&item.text),
+            ..item
+        })
+        .filter(|item| item.text.chars().filter(|c| c.is_alphanumeric()).count() > 1)
+        .collect()
+}
+
+/// One list inside another.
+struct Level {
+    style: Style,
+    value: u32,
+    indent: usize,
+    label: String,
+}
+
+fn listed(lines: &[Line]) -> Vec<Item> {
+    let mut levels: Vec<Level> = Vec::new();
+    let mut items: Vec<Item> = Vec::new();
+    for line in lines {
+        let Some(mark) = marker::read(&line.text) else {
+            match items.last_mut() {
+                // Before the first item stands what introduces the list.
+                None => {}
+                Some(item) if goes_on(item, line) => join(&mut item.text, &line.text),
+                Some(_) => {}
+            }
+            continue;
+        };
+        let Some(depth) = place(&mut levels, &mark.meanings, line.indent, items.last()) else {
+            // A number that no list expects begins a line of prose.
+            if let Some(item) = items.last_mut() {
+                join(&mut item.text, &line.text);
+            }
+            continue;
+        };
+        if let Some(level) = levels.get_mut(depth) {
+            level.label.clone_from(&mark.label);
+        }
+        items.push(Item {
+            number: number(&levels),
+            level: u8::try_from(depth).unwrap_or(u8::MAX),
+            text: mark.rest.to_owned(),
+        });
+    }
+    items
+}
+
+/// Finds the list that a mark belongs to, closes those inside it, or opens a new one. None: it is no mark after all.
+fn place(
+    levels: &mut Vec<Level>,
+    meanings: &[Meaning],
+    indent: usize,
+    last: Option<&Item>,
+) -> Option<usize> {
+    // The next of a list that is open is the best sign; then a list that begins; then a gap in the counting.
+    let next = |level: &Level, meaning: &Meaning| match meaning.style {
+        Style::Bullet(_) => level.style == meaning.style && level.indent.abs_diff(indent) <= 1,
+        _ => level.style == meaning.style && meaning.value == level.value + 1,
+    };
+    let same = |level: &Level, meaning: &Meaning| match meaning.style {
+        Style::Bullet(_) => level.style == meaning.style && level.indent >= indent,
+        _ => level.style == meaning.style && meaning.value > level.value,
+    };
+    for fits in [&next as &dyn Fn(&Level, &Meaning) -> bool, &same] {
+        for (depth, level) in levels.iter_mut().enumerate().rev() {
+            if let Some(meaning) = meanings.iter().find(|meaning| fits(level, meaning)) {
+                level.value = meaning.value;
+                level.indent = indent;
+                levels.truncate(depth + 1);
+                return Some(depth);
+            }
+        }
+        // Before a gap is believed: does a new list begin here?
+        if let Some(depth) = open(levels, meanings, indent, last) {
+            return Some(depth);
+        }
+    }
+    None
+}
+
+fn open(
+    levels: &mut Vec<Level>,
+    meanings: &[Meaning],
+    indent: usize,
+    last: Option<&Item>,
+) -> Option<usize> {
+    let begins = |meaning: &&Meaning| match meaning.style {
+        Style::Bullet(_) => true,
+        Style::Path(_) => true,
+        // Text that lost its first items is still a list.
+        Style::Number(..) => meaning.value == 1 || levels.is_empty(),
+        Style::Lower(_) | Style::Upper(_) | Style::Roman(_) => meaning.value == 1,
+    };
+    let meaning = meanings.iter().find(begins)?;
+    // A list of the same style that begins anew stands beside the old one, not inside it.
+    if let Some(depth) = levels.iter().position(|level| level.style == meaning.style) {
+        let deeper = matches!(meaning.style, Style::Bullet(_)) && indent > levels[depth].indent + 1;
+        if !deeper {
+            levels.truncate(depth);
+        }
+    }
+    if let Style::Path(parent) = &meaning.style {
+        // 3.1 stands inside 3; 4.1.1 in section 4.1 stands inside nothing.
+        let inside = levels.iter().position(|level| level.label == *parent);
+        levels.truncate(inside.map_or(0, |depth| depth + 1));
+    } else if !levels.is_empty() {
+        let introduced = last.is_some_and(|item| item.text.ends_with(':'));
+        let outer = levels.iter().position(|level| level.indent > indent);
+        if let (Some(outer), false) = (outer, introduced) {
+            levels.truncate(outer);
+        }
+    }
+    levels.push(Level {
+        style: meaning.style.clone(),
+        value: meaning.value,
+        indent,
+        label: String::new(),
+    });
+    Some(levels.len() - 1)
+}
+
+/// The numbers from the outside in; a path has them all already.
+fn number(levels: &[Level]) -> Option<String> {
+    let last = levels.last()?;
+    if matches!(last.style, Style::Path(_)) {
+        return Some(last.label.clone());
+    }
+    let labels: Vec<&str> = levels
+        .iter()
+        .map(|level| level.label.as_str())
+        .filter(|label| !label.is_empty())
+        .collect();
+    (!last.label.is_empty()).then(|| labels.join("."))
+}
+
+/// Does a line without a mark go on with the item before it?
+fn goes_on(item: &Item, line: &Line) -> bool {
+    if !line.after_gap {
+        return true;
+    }
+    // Behind a gap (often a page's end) only what can't stand alone goes on.
+    let first = line.text.chars().next();
+    let unfinished = !item.text.ends_with(['.', ';', ':', ')']);
+    let small = first.is_some_and(|c| !c.is_uppercase());
+    let remark = ["Note", "NOTE", "NB", "Exception", "Except", "For example"];
+    small && (unfinished || line.indent > 0) || remark.iter().any(|word| line.text.starts_with(word))
+}
+
+/// A section without marks: a paragraph is an item, and so is each of several short or finished lines.
+fn paragraphs(lines: &[Line]) -> Vec<Item> {
+    let widest = lines.iter().map(|line| line.text.len()).max().unwrap_or(0);
+    let mut items: Vec<Item> = Vec::new();
+    let mut last: Option<&Line> = None;
+    for line in lines {
+        let begins = last.is_none_or(|last| {
+            let finished = last.text.ends_with(['.', ';']);
+            let short = last.text.len() * 10 < widest * 7;
+            let capital = line.text.starts_with(|c: char| c.is_uppercase() || "≥≤<>".contains(c));
+            line.after_gap || (capital && (finished || short))
+        });
+        match items.last_mut() {
+            Some(item) if !begins => join(&mut item.text, &line.text),
+            _ => items.push(Item {
+                number: None,
+                level: 0,
+                text: line.text.clone(),
+            }),
+        }
+        last = Some(line);
+    }
+    items
+        .into_iter()
+        .filter(|item| !super::sections::introduces(&item.text))
+        .collect()
+}
+
+/// "1) adults; 2) consent" on one line is two items.
+fn inline(item: Item) -> Vec<Item> {
+    let marks = inline_marks(&item.text);
+    if marks.len() < 2 {
+        return vec![item];
+    }
+    let begins_list = marks[0].0 == 0;
+    let mut items = Vec::new();
+    if !begins_list {
+        items.push(Item {
+            text: item.text[..marks[0].0].to_owned(),
+            ..item.clone()
+        });
+    }
+    let level = item.level + u8::from(!begins_list);
+    for (index, (_, end, label)) in marks.iter().enumerate() {
+        let stop = marks.get(index + 1).map_or(item.text.len(), |next| next.0);
+        let outer = item.number.iter().map(String::as_str);
+        let number: Vec<&str> = outer.chain([label.as_str()]).collect();
+        items.push(Item {
+            number: Some(number.join(".")),
+            level,
+            text: item.text[*end..stop].to_owned(),
+        });
+    }
+    items
+}
+
+/// Marks inside a text that count 1), 2), 3) or a), b), c) without a gap: (begin, end, label).
+fn inline_marks(text: &str) -> Vec<(usize, usize, String)> {
+    let mut best = Vec::new();
+    for (open, first) in [("(", '1'), ("", '1'), ("(", 'a'), ("", 'a')] {
+        let mut found = Vec::new();
+        let mut from = 0;
+        for n in 0..50_u32 {
+            let label = if first == '1' {
+                (n + 1).to_string()
+            } else {
+                match char::from_u32('a' as u32 + n) {
+                    Some(letter) if letter <= 'z' => letter.to_string(),
+                    _ => break,
+                }
+            };
+            let mark = format!("{open}{label}) ");
+            let Some(at) = text[from..].find(&mark).map(|at| at + from) else {
+                break;
+            };
+            if at > 0 && !text[..at].ends_with(' ') {
+                break;
+            }
+            from = at + mark.len();
+            found.push((at, from, label));
+        }
+        if found.len() > best.len() {
+            best = found;
+        }
+    }
+    best
+}
+
+/// Adds a line; a word that was divided at the line's end keeps its hyphen and gets no space.
+fn join(text: &mut String, line: &str) {
+    let divided = text.ends_with('-') && !text.ends_with(" -");
+    if !divided && !text.is_empty() {
+        text.push(' ');
+    }
+    text.push_str(line);
+}
+
+/// One space between words, no separators at the end.
+fn finish(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let text = words.join(" ");
+    let text = text.trim_end_matches([';', ',', ' ']);
+    let text = text.strip_suffix(" and").or_else(|| text.strip_suffix(" AND")).unwrap_or(text);
+    let text = text.strip_suffix(" or").or_else(|| text.strip_suffix(" OR")).unwrap_or(text);
+    text.trim_end_matches([';', ',', ' ']).to_owned()
+}

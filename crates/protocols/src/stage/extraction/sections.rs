@@ -1,0 +1,413 @@
+//! Where inclusion and exclusion criteria begin and end.
+
+use super::{lines::Line, marker};
+use crate::model::Kind;
+
+/// The lines under a heading that speaks of inclusion or exclusion.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Section {
+    /// Which of the two.
+    pub kind: Kind,
+    /// Its lines, without the heading.
+    pub lines: Vec<Line>,
+}
+
+/// What a line announces.
+#[derive(Debug, PartialEq, Eq)]
+enum Heading<'a> {
+    /// Criteria of this kind; what follows on the same line belongs to them.
+    Of(Kind, &'a str),
+    /// Criteria, and the next heading will say which. Without one, a list here says who may take part.
+    Either,
+}
+
+struct Open {
+    section: Section,
+    /// The heading's own number: `4.1`.
+    number: String,
+    /// No heading has said which kind it is.
+    supposed: bool,
+    /// The last number of the outermost list.
+    last: u32,
+}
+
+/// Every section of criteria.
+#[must_use]
+pub fn find(lines: &[Line]) -> Vec<Section> {
+    let lines = apart(lines);
+    let mut done: Vec<Open> = Vec::new();
+    let mut open: Option<Open> = None;
+    let mut at = 0;
+    while let Some(line) = lines.get(at) {
+        at += 1;
+        let (number, title) = without_number(&line.text);
+        if let Some(heading) = heading(title, line) {
+            done.extend(open.take());
+            let (kind, rest, supposed) = match heading {
+                Heading::Of(kind, rest) => (kind, rest, false),
+                Heading::Either => (Kind::Inclusion, "", true),
+            };
+            open = Some(begin(kind, number, supposed));
+            if let (Some(open), false) = (&mut open, rest.is_empty()) {
+                open.section.lines.push(Line {
+                    text: rest.to_owned(),
+                    indent: line.indent,
+                    after_gap: true,
+                });
+            }
+            continue;
+        }
+        if let Some((kind, taken)) = announcement(&lines[at - 1..], number, open.as_ref()) {
+            at += taken - 1;
+            if open.as_ref().is_none_or(|open| open.section.kind != kind || open.supposed) {
+                done.extend(open.take().filter(|open| !open.supposed));
+                open = Some(begin(kind, number, false));
+            }
+            continue;
+        }
+        let Some(current) = &mut open else {
+            continue;
+        };
+        if ends(current, line, number, title) {
+            done.extend(open.take());
+            continue;
+        }
+        if let Some(marker::Style::Number(..)) = style_of(&line.text)
+            && let Some(value) = value_of(&line.text)
+        {
+            current.last = value;
+        }
+        current.section.lines.push(line.clone());
+    }
+    done.extend(open);
+    let said = done.iter().any(|open| !open.supposed);
+    done.into_iter()
+        .filter(|open| !open.supposed || (!said && is_list(&open.section.lines)))
+        .map(|open| open.section)
+        .filter(|section| !section.lines.is_empty())
+        .collect()
+}
+
+fn begin(kind: Kind, number: &str, supposed: bool) -> Open {
+    Open {
+        section: Section {
+            kind,
+            lines: Vec::new(),
+        },
+        number: number.to_owned(),
+        supposed,
+        last: 0,
+    }
+}
+
+fn is_list(lines: &[Line]) -> bool {
+    lines.iter().any(|line| marker::read(&line.text).is_some())
+}
+
+fn style_of(line: &str) -> Option<marker::Style> {
+    Some(marker::read(line)?.meanings.first()?.style.clone())
+}
+
+fn value_of(line: &str) -> Option<u32> {
+    Some(marker::read(line)?.meanings.first()?.value)
+}
+
+/// Headings in the middle of a line get a line of their own: "… Exclusion criteria: …".
+fn apart(lines: &[Line]) -> Vec<Line> {
+    let mut apart = Vec::with_capacity(lines.len());
+    for line in lines {
+        let mut rest = line.text.as_str();
+        while let Some(at) = heading_inside(rest) {
+            apart.push(Line {
+                text: rest[..at].trim_end().to_owned(),
+                ..line.clone()
+            });
+            rest = &rest[at..];
+        }
+        apart.push(Line {
+            text: rest.to_owned(),
+            ..line.clone()
+        });
+    }
+    apart
+}
+
+fn heading_inside(text: &str) -> Option<usize> {
+    const HEADINGS: [&str; 4] = [
+        "Exclusion criteria:",
+        "Exclusion Criteria:",
+        "EXCLUSION CRITERIA:",
+        "Inclusion criteria:",
+    ];
+    let found = HEADINGS.iter().filter_map(|heading| text.find(heading));
+    found
+        .filter(|at| *at > 0 && text[..*at].ends_with(['.', ' ', ';']) && has_sentence(&text[..*at]))
+        .min()
+}
+
+/// More than a number or an adjective stands there.
+fn has_sentence(text: &str) -> bool {
+    text.split_whitespace().count() > 3
+}
+
+/// The section's number in front of a title, if there is one.
+fn without_number(line: &str) -> (&str, &str) {
+    let line = line.trim_start_matches(['#', ' ']);
+    let end = line
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(line.len());
+    let (number, rest) = line.split_at(end);
+    let rest = rest.strip_prefix([')', ':']).unwrap_or(rest);
+    if !number.is_empty() && number.as_bytes()[0].is_ascii_digit() && (rest.starts_with(' ') || number.ends_with('.')) {
+        return (number.trim_end_matches('.'), rest.trim_start());
+    }
+    // "A. Inclusion criteria", "IV. Eligibility"
+    if let Some((letters, rest)) = line.split_once(". ")
+        && letters.len() <= 4
+        && letters.bytes().all(|b| b"ABCDEFGHIVX".contains(&b))
+    {
+        return ("", rest.trim_start());
+    }
+    ("", line)
+}
+
+/// Words that may stand in front of "inclusion criteria".
+const QUALIFIERS: &[&str] = &[
+    "key", "main", "major", "principal", "general", "specific", "core", "additional", "study", "patient", "patients",
+    "subject", "subjects", "participant", "participants", "primary", "overall", "the", "other", "common", "trial",
+    "clinical", "detailed", "summary", "of", "list", "for", "all", "cohort", "part", "arm", "group", "phase", "a", "b",
+    "c", "1", "2", "3", "i", "ii", "iii", "safety", "efficacy", "screening", "medical", "important", "protocol",
+];
+
+/// Words that a heading may go on with.
+const CONTINUATIONS: &[&str] = &[
+    "for", "of", "in", "at", "cohort", "part", "arm", "group", "phase", "are", "include", "includes", "continued", "cont",
+    "all", "only", "must", "cohorts", "patients", "participants", "subjects", "both", "any", "checklist", "and", "list",
+];
+
+const PHRASES: &[(&[&str], Option<Kind>)] = &[
+    (&["non", "inclusion", "criteria"], Some(Kind::Exclusion)),
+    (&["noninclusion", "criteria"], Some(Kind::Exclusion)),
+    (&["exclusion", "criteria"], Some(Kind::Exclusion)),
+    (&["exclusion", "criterion"], Some(Kind::Exclusion)),
+    (&["exclusionary", "criteria"], Some(Kind::Exclusion)),
+    (&["criteria", "for", "exclusion"], Some(Kind::Exclusion)),
+    (&["reasons", "for", "exclusion"], Some(Kind::Exclusion)),
+    (&["ineligibility", "criteria"], Some(Kind::Exclusion)),
+    (&["exclusions"], Some(Kind::Exclusion)),
+    (&["inclusion", "criteria"], Some(Kind::Inclusion)),
+    (&["inclusion", "criterion"], Some(Kind::Inclusion)),
+    (&["criteria", "for", "inclusion"], Some(Kind::Inclusion)),
+    (&["inclusions"], Some(Kind::Inclusion)),
+    (&["eligibility", "criteria"], None),
+    (&["selection", "criteria"], None),
+    (&["entry", "criteria"], None),
+    (&["criteria", "for", "eligibility"], None),
+];
+
+/// A title that speaks of criteria.
+fn heading<'a>(title: &'a str, line: &Line) -> Option<Heading<'a>> {
+    let words = words(title);
+    if words.is_empty() || words.len() > 200 {
+        return None;
+    }
+    let both = |kind: &str| words.iter().take(6).any(|word| word.1.starts_with(kind));
+    let alone: Vec<&str> = words.iter().map(|word| word.1.as_str()).collect();
+    match alone.as_slice() {
+        ["inclusion"] => return Some(Heading::Of(Kind::Inclusion, "")),
+        ["exclusion"] => return Some(Heading::Of(Kind::Exclusion, "")),
+        ["eligibility"] => return Some(Heading::Either),
+        _ => {}
+    }
+    if both("inclusion") && both("exclusion") && words.len() <= 8 && !title.ends_with('.') {
+        return Some(Heading::Either);
+    }
+    for (phrase, kind) in PHRASES {
+        let Some(at) = position(&words, phrase).filter(|at| *at <= 5) else {
+            continue;
+        };
+        if !words[..at].iter().all(|word| QUALIFIERS.contains(&word.1.as_str())) {
+            continue;
+        }
+        let end = words[at + phrase.len() - 1].0;
+        let tail = title[end..].trim_start();
+        let tail_words = words.len() - at - phrase.len();
+        let follows = tail.strip_prefix([':', '–', '—']).map(str::trim_start);
+        let fits = match (follows, tail_words) {
+            (Some(_), _) | (None, 0) => true,
+            // "Inclusion criteria for part A", but not the middle of a sentence.
+            (None, tail_words) => {
+                let next = &words[at + phrase.len()].1;
+                tail_words <= 8
+                    && (tail.starts_with('(') || CONTINUATIONS.contains(&next.as_str()))
+                    && !tail.ends_with(['.', ','])
+                    && (line.after_gap || tail.ends_with(':'))
+            }
+        };
+        // "and exclusion criteria were" at the beginning of a wrapped line.
+        if !fits || (!line.after_gap && title.starts_with(char::is_lowercase)) {
+            continue;
+        }
+        let rest = follows.unwrap_or_default().trim_start_matches('*').trim_start();
+        return Some(match kind {
+            Some(kind) if introduces(rest) => Heading::Of(*kind, ""),
+            Some(kind) => Heading::Of(*kind, rest),
+            None => Heading::Either,
+        });
+    }
+    None
+}
+
+/// Words with the place where each ends.
+fn words(text: &str) -> Vec<(usize, String)> {
+    let mut words: Vec<(usize, String)> = Vec::new();
+    let mut word = String::new();
+    for (at, c) in text.char_indices().take(2_000) {
+        if c.is_alphanumeric() {
+            word.extend(c.to_lowercase());
+        } else if !word.is_empty() {
+            words.push((at, std::mem::take(&mut word)));
+        }
+    }
+    if !word.is_empty() {
+        words.push((text.len(), word));
+    }
+    words
+}
+
+fn position(words: &[(usize, String)], phrase: &[&str]) -> Option<usize> {
+    words
+        .windows(phrase.len())
+        .position(|window| window.iter().map(|word| word.1.as_str()).eq(phrase.iter().copied()))
+}
+
+/// A sentence that says who may or may not take part and ends with a colon; perhaps on several lines. Gives the kind
+/// and the number of lines that it takes.
+fn announcement(lines: &[Line], number: &str, open: Option<&Open>) -> Option<(Kind, usize)> {
+    let first = lines.first()?;
+    // An item of a list may say the same and is an item nevertheless, unless its number is a section's.
+    let is_item = marker::read(&first.text).is_some_and(|_| !number.contains('.'));
+    if is_item || !first.text.starts_with(|c: char| c.is_uppercase() || c.is_ascii_digit()) {
+        return None;
+    }
+    let mut sentence = String::new();
+    for (index, line) in lines.iter().take(3).enumerate() {
+        if index > 0 && (line.after_gap || marker::read(&line.text).is_some()) {
+            return None;
+        }
+        if !sentence.is_empty() {
+            sentence.push(' ');
+        }
+        sentence.push_str(&line.text);
+        if line.text.ends_with(':') {
+            let kind = announced(&sentence.to_lowercase(), open.map(|open| open.section.kind))?;
+            return Some((kind, index + 1));
+        }
+        if line.text.ends_with(['.', ';']) {
+            return None;
+        }
+    }
+    None
+}
+
+const PEOPLE: &[&str] = &[
+    "patient", "subject", "participant", "individual", "child", "adult", "person", "people", "volunteer", "women", "men ",
+    "candidate", "infant", "donor", "those who", "anyone", "you ",
+];
+
+const OUT: &[&str] = &[
+    "not eligible", "ineligible", "be excluded", "are excluded", "is excluded", "excluded if", "excluded from", "must not",
+    "may not", "cannot participate", "can not participate", "not be eligible", "not be included", "not be enrolled",
+    "not be enroled", "not meet any", "none of the following", "exclusion criteria", "not participate", "not take part",
+    "will exclude",
+];
+
+const IN: &[&str] = &[
+    "eligible", "be included", "are included", "must meet", "must fulfil", "must satisfy", "must have all", "inclusion criteria",
+    "be enrolled", "be enroled", "may participate", "can participate", "may take part", "can take part", "meet all",
+    "fulfil all", "fulfill all", "satisfy all", "all of the following",
+];
+
+fn announced(sentence: &str, now: Option<Kind>) -> Option<Kind> {
+    let says = |words: &[&str]| words.iter().any(|word| sentence.contains(word));
+    if sentence.split_whitespace().count() > 45 || !says(PEOPLE) {
+        return None;
+    }
+    if says(OUT) {
+        return Some(Kind::Exclusion);
+    }
+    if says(IN) {
+        // Inside a list of exclusions only a clear word turns the page.
+        let clear = says(&["eligible", "be included", "inclusion criteria", "must meet all"]);
+        return (now != Some(Kind::Exclusion) || clear).then_some(Kind::Inclusion);
+    }
+    None
+}
+
+/// Does this text introduce a list rather than say something itself?
+#[must_use]
+pub fn introduces(text: &str) -> bool {
+    let lower = text.to_lowercase();
+    let short = text.split_whitespace().count() <= 40;
+    let points = ["following", "criteria", "below", "conditions"];
+    let introduces = points.iter().any(|word| lower.contains(word));
+    short && introduces && (text.ends_with(':') || lower.contains("the following"))
+}
+
+/// Titles of what usually follows the criteria.
+const FOLLOWING: &[&str] = &[
+    "treatment", "study treatment", "study procedure", "study design", "study intervention", "study drug", "study assessment",
+    "study duration", "withdraw", "discontinu", "randomi", "blinding", "objective", "endpoint", "end point", "outcome",
+    "statistic", "sample size", "background", "schedule", "concomitant", "prohibited", "lifestyle", "screen failure",
+    "screening procedure", "recruitment", "investigational", "dose", "dosage", "dosing", "safety", "efficacy", "assessment",
+    "reference", "appendix", "procedure", "visit", "number of patients", "number of subjects", "number of participants",
+    "rationale", "introduction", "ethic", "data management", "adverse event", "enrolment", "enrollment", "registration",
+    "duration of", "planned", "site selection", "removal of", "strategies for", "consent process", "comparator",
+    "methodology", "intervention", "follow-up", "monitoring", "premature", "rescreening", "re-screening", "subject withdrawal",
+    "patient withdrawal", "participant withdrawal", "test product", "subject identification",
+];
+
+/// Does a line end the section: the title of something else?
+fn ends(open: &Open, line: &Line, number: &str, title: &str) -> bool {
+    if line.text.starts_with('#') {
+        return true;
+    }
+    let words = title.split_whitespace().count();
+    let title_like = words <= 9
+        && !title.ends_with(['.', ';', ',', ':'])
+        && title.starts_with(|c: char| c.is_uppercase());
+    if !number.is_empty() && title_like {
+        if number.contains('.') {
+            // 4.1.2 in section 4.1 is an item, 4.2 is the next section.
+            let inside = format!("{}.", open.number);
+            return !open.number.is_empty() && !number.starts_with(&inside) && !inside_list(open, number);
+        }
+        let value: u32 = number.parse().unwrap_or(0);
+        let expected = value == open.last + 1;
+        let chapter: Option<u32> = open.number.split('.').next().and_then(|n| n.parse().ok());
+        if !expected && (is_shouted(title) || chapter == value.checked_sub(1)) {
+            return true;
+        }
+        return is_shouted(title) && (open.last == 0 || !expected) || (!expected && follows(title));
+    }
+    if marker::read(&line.text).is_some() {
+        return false;
+    }
+    title_like && (is_shouted(title) && words <= 8 || (line.after_gap && follows(title)))
+}
+
+/// 3.1 after item 3 stands inside it.
+fn inside_list(open: &Open, number: &str) -> bool {
+    let parent = number.split('.').next().and_then(|n| n.parse().ok());
+    open.last > 0 && parent == Some(open.last)
+}
+
+fn follows(title: &str) -> bool {
+    let lower = title.to_lowercase();
+    FOLLOWING.iter().any(|word| lower.starts_with(word))
+}
+
+fn is_shouted(title: &str) -> bool {
+    let letters = title.chars().filter(|c| c.is_alphabetic()).count();
+    letters >= 5 && !title.chars().any(char::is_lowercase)
+}
