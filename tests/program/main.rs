@@ -13,3 +13,4 @@ mod orders;
 mod orders_crashes;
 mod payments;
 mod program;
+mod protocols;

@@ -59,7 +59,9 @@ pub async fn sweep(pool: PgPool, after: Duration) -> Result<u64, Error> {
                 // Retried since, or archived by whoever opened it.
                 Ok(false) => {}
                 Err(Refused::Engine(error)) => return Err(error),
-                Err(refused) => tracing::error!(protocol = %id, %refused, "a dead letter can't be archived"),
+                Err(refused) => {
+                    tracing::error!(protocol = %id, %refused, "a dead letter can't be archived");
+                }
             }
         }
         if archived == before {

@@ -202,7 +202,12 @@ async fn get_document(
     let stored = store::view(&protocols.0.pool, id).await?;
     let stored = stored.ok_or_else(not_found)?;
     let key = Key::parse(&stored.document_key).map_err(Problem::internal)?;
-    let content = protocols.0.store.read(&key).await.map_err(|e| store_failed(e, "read"))?;
+    let content = protocols
+        .0
+        .store
+        .read(&key)
+        .await
+        .map_err(|e| store_failed(e, "read"))?;
     let pdf = stored.media_type == PDF;
     let (media, name) = if pdf {
         (PDF, format!("attachment; filename=\"{id}.pdf\""))

@@ -85,7 +85,11 @@ pub(crate) async fn review(
     decision: Decision,
     operator: &Operator,
 ) -> Result<(), Refused> {
-    let reason = operator.reason.as_deref().map(str::trim).unwrap_or_default();
+    let reason = operator
+        .reason
+        .as_deref()
+        .map(str::trim)
+        .unwrap_or_default();
     if decision == Decision::Reject && reason.is_empty() {
         return Err(Refused::NoReason);
     }

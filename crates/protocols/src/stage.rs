@@ -83,11 +83,7 @@ pub struct Trouble {
 impl Trouble {
     /// There is no use in another attempt.
     #[must_use]
-    pub fn permanent(
-        category: &'static str,
-        code: &str,
-        message: impl std::fmt::Display,
-    ) -> Self {
+    pub fn permanent(category: &'static str, code: &str, message: impl std::fmt::Display) -> Self {
         Self {
             kind: Kind::Permanent,
             category,

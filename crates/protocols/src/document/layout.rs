@@ -162,10 +162,7 @@ impl<'a> Pen<'a> {
                 let Frame { scale, shift } = self.frame;
                 self.frame = Frame {
                     scale: (scale.0 * number(0), scale.1 * number(3)),
-                    shift: (
-                        shift.0 + number(4) * scale.0,
-                        shift.1 + number(5) * scale.1,
-                    ),
+                    shift: (shift.0 + number(4) * scale.0, shift.1 + number(5) * scale.1),
                 };
             }
             "BT" => self.set(Place {
@@ -200,7 +197,12 @@ impl<'a> Pen<'a> {
                 self.show(operands.get(2));
             }
             "TJ" => {
-                for part in operands.first().and_then(|o| o.as_array().ok()).into_iter().flatten() {
+                for part in operands
+                    .first()
+                    .and_then(|o| o.as_array().ok())
+                    .into_iter()
+                    .flatten()
+                {
                     match part.as_float() {
                         Ok(back) => self.at.x -= back / 1000.0 * self.em(),
                         Err(_) => self.show(Some(part)),
@@ -217,10 +219,7 @@ impl<'a> Pen<'a> {
 
     fn on_page(&self) -> (f32, f32) {
         let Frame { scale, shift } = self.frame;
-        (
-            self.at.x * scale.0 + shift.0,
-            self.at.y * scale.1 + shift.1,
-        )
+        (self.at.x * scale.0 + shift.0, self.at.y * scale.1 + shift.1)
     }
 
     fn set(&mut self, place: Place) {

@@ -70,8 +70,14 @@ impl PdfReader {
     async fn run(&self, pdf: Bytes) -> std::io::Result<(ExitStatus, Vec<u8>)> {
         let mut child = tokio::process::Command::new(&self.program)
             .args(&self.args)
-            .env("POSTRIDER_PDF_SECONDS", self.limits.timeout.as_secs().max(1).to_string())
-            .env("POSTRIDER_PDF_MEMORY", self.limits.memory.as_u64().to_string())
+            .env(
+                "POSTRIDER_PDF_SECONDS",
+                self.limits.timeout.as_secs().max(1).to_string(),
+            )
+            .env(
+                "POSTRIDER_PDF_MEMORY",
+                self.limits.memory.as_u64().to_string(),
+            )
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -120,7 +126,10 @@ pub fn text_of_pdf_child() -> std::io::Result<()> {
 
 /// The soft limit ends the child by a signal that tells the cause; the hard one ends it in any case.
 fn limit(variable: &str, resource: Resource, slack: u64) -> std::io::Result<()> {
-    let Some(value) = std::env::var(variable).ok().and_then(|v| v.parse::<u64>().ok()) else {
+    let Some(value) = std::env::var(variable)
+        .ok()
+        .and_then(|v| v.parse::<u64>().ok())
+    else {
         return Ok(());
     };
     setrlimit(resource, value, value.saturating_add(slack)).map_err(Into::into)
@@ -137,9 +146,7 @@ fn between(output: &[u8], begin: &str) -> Option<String> {
 fn ended(status: ExitStatus, limit: Duration) -> Trouble {
     use nix::sys::signal::Signal;
     match status.signal().map(Signal::try_from) {
-        Some(Ok(Signal::SIGXCPU)) => {
-            unreadable(&format!("reading it takes longer than {limit:?}"))
-        }
+        Some(Ok(Signal::SIGXCPU)) => unreadable(&format!("reading it takes longer than {limit:?}")),
         Some(Ok(Signal::SIGABRT | Signal::SIGSEGV | Signal::SIGBUS)) => {
             unreadable("reading it takes more memory than protocols.pdf.memory allows")
         }

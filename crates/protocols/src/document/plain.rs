@@ -2,8 +2,9 @@
 
 /// Windows-1252 between 0x80 and 0x9F; the other bytes are those of Latin-1. The five unused ones become U+FFFD.
 const WINDOWS: [char; 32] = [
-    '€', '\u{FFFD}', '‚', 'ƒ', '„', '…', '†', '‡', 'ˆ', '‰', 'Š', '‹', 'Œ', '\u{FFFD}', 'Ž', '\u{FFFD}',
-    '\u{FFFD}', '‘', '’', '“', '”', '•', '–', '—', '˜', '™', 'š', '›', 'œ', '\u{FFFD}', 'ž', 'Ÿ',
+    '€', '\u{FFFD}', '‚', 'ƒ', '„', '…', '†', '‡', 'ˆ', '‰', 'Š', '‹', 'Œ', '\u{FFFD}', 'Ž',
+    '\u{FFFD}', '\u{FFFD}', '‘', '’', '“', '”', '•', '–', '—', '˜', '™', 'š', '›', 'œ', '\u{FFFD}',
+    'ž', 'Ÿ',
 ];
 
 /// The text of these bytes: UTF-8, UTF-16 with its mark, or what a Windows machine saved. Characters that can't be
@@ -26,11 +27,7 @@ pub fn decode(bytes: &[u8]) -> String {
 }
 
 fn utf16(bytes: &[u8], read: fn([u8; 2]) -> u16) -> String {
-    let units = bytes
-        .as_chunks::<2>()
-        .0
-        .iter()
-        .map(|pair| read(*pair));
+    let units = bytes.as_chunks::<2>().0.iter().map(|pair| read(*pair));
     char::decode_utf16(units)
         .map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER))
         .collect()

@@ -1,10 +1,7 @@
 //! The result as a page that a reviewer can read: no script, nothing from other hosts.
 
 use askama::Template;
-use axum::{
-    extract::State,
-    response::Html,
-};
+use axum::{extract::State, response::Html};
 use postrider_web::{Path, Problem};
 
 use super::{Protocols, not_found, read_id, refused};
@@ -48,7 +45,10 @@ pub(super) async fn get_page(
 ) -> Result<Html<String>, Problem> {
     let view = protocols.show(read_id(&id)?).await.map_err(refused)?;
     let view = view.ok_or_else(not_found)?;
-    Page::of(&view).render().map(Html).map_err(Problem::internal)
+    Page::of(&view)
+        .render()
+        .map(Html)
+        .map_err(Problem::internal)
 }
 
 impl<'a> Page<'a> {
@@ -69,7 +69,10 @@ impl<'a> Page<'a> {
             said: said(protocol.status),
             file: text("/document/file_name").unwrap_or_default().to_owned(),
             last_failure: text("/last_failure/message").map(|message| {
-                format!("{}: {message}", text("/last_failure/step").unwrap_or_default())
+                format!(
+                    "{}: {message}",
+                    text("/last_failure/step").unwrap_or_default()
+                )
             }),
             review: text("/review/decision").map(|decision| {
                 let by = text("/review/by").unwrap_or_default();
@@ -108,8 +111,12 @@ fn age_text(age: Age) -> String {
         AgeUnit::Weeks => "weeks",
         AgeUnit::Days => "days",
     };
-    let min = age.min.map(|min| format!("{} {min}", if age.above_min { ">" } else { "≥" }));
-    let max = age.max.map(|max| format!("{} {max}", if age.below_max { "<" } else { "≤" }));
+    let min = age
+        .min
+        .map(|min| format!("{} {min}", if age.above_min { ">" } else { "≥" }));
+    let max = age
+        .max
+        .map(|max| format!("{} {max}", if age.below_max { "<" } else { "≤" }));
     let range: Vec<String> = [min, max].into_iter().flatten().collect();
     format!("{} {unit}", range.join(" and "))
 }
@@ -122,7 +129,9 @@ fn measure_text(measure: &Measure) -> String {
         Comparator::AtLeast => "≥",
         Comparator::Above => ">",
     };
-    format!("{sign} {} {}", measure.value, measure.unit).trim_end().to_owned()
+    format!("{sign} {} {}", measure.value, measure.unit)
+        .trim_end()
+        .to_owned()
 }
 
 /// What a state means for whoever reads the page.

@@ -53,7 +53,9 @@ pub(super) async fn post_protocol(
     let form = multer::parse_boundary(&content_type).ok();
     let media = Media::of(&content_type);
     if form.is_none() && media.is_none() {
-        return Err(unsupported("text/plain, application/pdf or multipart/form-data"));
+        return Err(unsupported(
+            "text/plain, application/pdf or multipart/form-data",
+        ));
     }
     let content = body::read_at_most(request, protocols.0.max_size).await?;
     let upload = match (form, media) {
@@ -93,7 +95,10 @@ async fn read_form(
             }
             other => {
                 let name = other.chars().take(100).collect::<String>();
-                return Err(invalid(&name, "is no field of this form; it has title and file"));
+                return Err(invalid(
+                    &name,
+                    "is no field of this form; it has title and file",
+                ));
             }
         }
     }
@@ -144,10 +149,7 @@ fn invalid(field: &str, reason: &str) -> Problem {
 }
 
 fn broken(error: multer::Error) -> Problem {
-    Problem::new(
-        &INVALID_VALUE,
-        format!("The form was refused: {error}."),
-    )
+    Problem::new(&INVALID_VALUE, format!("The form was refused: {error}."))
 }
 
 fn not_accepted(error: NotAccepted) -> Problem {

@@ -8,9 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// Where a protocol stands.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, sqlx::Type, ToSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, sqlx::Type, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
 pub enum Status {
@@ -71,11 +69,7 @@ impl Status {
             Self::Uploaded => &[Self::Extracting],
             Self::Extracting => &[Self::Grounding, Self::ExtractionFailed, Self::DeadLetter],
             Self::ExtractionFailed => &[Self::Extracting, Self::Uploaded, Self::DeadLetter],
-            Self::Grounding => &[
-                Self::PendingReview,
-                Self::GroundingFailed,
-                Self::DeadLetter,
-            ],
+            Self::Grounding => &[Self::PendingReview, Self::GroundingFailed, Self::DeadLetter],
             Self::GroundingFailed => &[Self::Grounding, Self::Uploaded, Self::DeadLetter],
             Self::PendingReview => &[Self::Complete, Self::Uploaded],
             Self::DeadLetter => &[Self::Uploaded, Self::Archived],

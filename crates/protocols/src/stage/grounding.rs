@@ -83,8 +83,14 @@ mod tests {
 
     #[test]
     fn the_longest_term_wins_whatever_its_spelling() {
-        assert_eq!(said("Adults with Type-2 Diabetes Mellitus"), ["Type-2 Diabetes Mellitus=D2"]);
-        assert_eq!(said("diabetes or cardiac failures"), ["diabetes=D1", "cardiac failures=D3"]);
+        assert_eq!(
+            said("Adults with Type-2 Diabetes Mellitus"),
+            ["Type-2 Diabetes Mellitus=D2"]
+        );
+        assert_eq!(
+            said("diabetes or cardiac failures"),
+            ["diabetes=D1", "cardiac failures=D3"]
+        );
         assert_eq!(said("Ischemic Stroke"), ["Ischemic Stroke=D5"]);
         assert_eq!(said("brain metastasis"), ["brain metastasis=D6"]);
     }
@@ -97,7 +103,10 @@ mod tests {
 
     #[test]
     fn what_is_denied_is_marked() {
-        assert_eq!(said("Patients without brain metastases"), ["!brain metastases=D6"]);
+        assert_eq!(
+            said("Patients without brain metastases"),
+            ["!brain metastases=D6"]
+        );
         assert_eq!(said("No consent, heart failure"), ["heart failure=D3"]);
     }
 }

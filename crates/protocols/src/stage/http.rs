@@ -43,7 +43,11 @@ struct Answer {
 
 impl HttpStage {
     /// Prepares a client; calls nobody yet. None if the service has no address.
-    pub fn new(step: Step, service: &Service, timeout: Duration) -> Result<Option<Self>, Unprepared> {
+    pub fn new(
+        step: Step,
+        service: &Service,
+        timeout: Duration,
+    ) -> Result<Option<Self>, Unprepared> {
         let Some(url) = service.url.clone() else {
             return Ok(None);
         };
@@ -67,7 +71,10 @@ impl HttpStage {
         if let Some(token) = &self.token {
             call = call.bearer_auth(token);
         }
-        let response = call.send().await.map_err(|error| self.lost(&error.into()))?;
+        let response = call
+            .send()
+            .await
+            .map_err(|error| self.lost(&error.into()))?;
         let status = response.status().as_u16();
         match status {
             200..=299 => self.read(response).await,
@@ -77,7 +84,9 @@ impl HttpStage {
                 Err(Trouble::permanent(
                     "stage_rejected",
                     &status.to_string(),
-                    format!("the {name} service rejected the protocol with status {status}: {said}"),
+                    format!(
+                        "the {name} service rejected the protocol with status {status}: {said}"
+                    ),
                 ))
             }
             _ => {
@@ -100,12 +109,18 @@ impl HttpStage {
     async fn read(&self, response: Response) -> Result<Vec<Criterion>, Trouble> {
         let body = self.body(response).await?;
         let answer: Answer = serde_json::from_slice(&body).map_err(|error| {
-            self.unreadable(&format!("it is not {{\"criteria\": […]}} as agreed: {error}"))
+            self.unreadable(&format!(
+                "it is not {{\"criteria\": […]}} as agreed: {error}"
+            ))
         })?;
         if answer.criteria.len() > MOST_CRITERIA {
             return Err(self.unreadable("it has too many criteria"));
         }
-        Ok(answer.criteria.into_iter().map(storable_criterion).collect())
+        Ok(answer
+            .criteria
+            .into_iter()
+            .map(storable_criterion)
+            .collect())
     }
 
     async fn body(&self, response: Response) -> Result<Bytes, Trouble> {

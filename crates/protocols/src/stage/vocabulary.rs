@@ -42,7 +42,9 @@ pub enum Unusable {
     #[error("the vocabulary is wrong: {0}")]
     Csv(#[from] csv::Error),
     /// A column is missing.
-    #[error("the vocabulary has no column {0:?}; its first line names code, label and, if wanted, synonyms")]
+    #[error(
+        "the vocabulary has no column {0:?}; its first line names code, label and, if wanted, synonyms"
+    )]
     NoColumn(&'static str),
     /// A line says nothing.
     #[error("line {line} of the vocabulary has no {column}")]
@@ -97,7 +99,9 @@ impl Vocabulary {
             path: path.to_owned(),
             source,
         })?;
-        let csv = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("csv"));
+        let csv = path
+            .extension()
+            .is_some_and(|e| e.eq_ignore_ascii_case("csv"));
         Self::read(&bytes, if csv { b',' } else { b'\t' })
     }
 
@@ -202,7 +206,8 @@ pub fn words(text: &str) -> Vec<Word> {
                 let word = &text[from..at];
                 words.push(Word {
                     folded: fold(word),
-                    capitals: word.chars().any(char::is_alphabetic) && !word.chars().any(char::is_lowercase),
+                    capitals: word.chars().any(char::is_alphabetic)
+                        && !word.chars().any(char::is_lowercase),
                     start: from,
                     end: at,
                 });
@@ -253,7 +258,10 @@ fn singular(word: &mut String) {
     if word.ends_with("ies") {
         word.truncate(word.len() - 3);
         word.push('y');
-    } else if word.ends_with("stases") || word.ends_with("yses") || (word.len() > 6 && word.ends_with("oses")) {
+    } else if word.ends_with("stases")
+        || word.ends_with("yses")
+        || (word.len() > 6 && word.ends_with("oses"))
+    {
         // metastases, thromboses, analyses: like their singular, which ends in -sis
         word.truncate(word.len() - 2);
         word.push_str("is");

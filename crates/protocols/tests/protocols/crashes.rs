@@ -18,8 +18,16 @@ async fn a_panic_or_an_error_at_any_point_of_a_step_costs_an_attempt_and_nothing
             house.stands(&id, "pending_review").await;
             assert_eq!(trap.fired(), 1);
             let twice = usize::from(side == "after") + 1;
-            let expected = if point == "extraction" { (twice, 1) } else { (1, twice) };
-            assert_eq!((extraction.calls().len(), grounding.calls().len()), expected, "{side} {point}");
+            let expected = if point == "extraction" {
+                (twice, 1)
+            } else {
+                (1, twice)
+            };
+            assert_eq!(
+                (extraction.calls().len(), grounding.calls().len()),
+                expected,
+                "{side} {point}"
+            );
             house.assert_sound().await;
         }
     }

@@ -8,8 +8,16 @@ async fn given_up(house: &House, media: &str, content: &[u8]) -> Value {
     let id = house.upload(media, content).await;
     let view = house.stands(&id, "dead_letter").await;
     let events = house.events(&id).await;
-    let once = ("PROTOCOL_UPLOADED".to_owned(), 1, "dead_letter".to_owned(), 0);
-    assert!(events.len() == 1 && events[0].1 == once.1 && events[0].2 == once.2, "{events:?}");
+    let once = (
+        "PROTOCOL_UPLOADED".to_owned(),
+        1,
+        "dead_letter".to_owned(),
+        0,
+    );
+    assert!(
+        events.len() == 1 && events[0].1 == once.1 && events[0].2 == once.2,
+        "{events:?}"
+    );
     view
 }
 
@@ -32,8 +40,14 @@ async fn an_unreadable_pdf_is_a_permanent_failure() {
     let cut = &whole[..whole.len() / 3];
     for content in [b"no PDF at all".as_slice(), b"%PDF-1.7\ngarbage", b"", cut] {
         let view = given_up(&house, "application/pdf", content).await;
-        let category = view["metadata"]["error"]["category"].as_str().unwrap().to_owned();
-        assert!(["unreadable_document", "empty_document"].contains(&category.as_str()), "{view}");
+        let category = view["metadata"]["error"]["category"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        assert!(
+            ["unreadable_document", "empty_document"].contains(&category.as_str()),
+            "{view}"
+        );
     }
 }
 
@@ -56,13 +70,23 @@ fn circular() -> Vec<u8> {
 #[tokio::test]
 async fn a_hostile_pdf_ends_in_bounded_time_and_the_worker_lives() {
     let house = House::new().await;
-    house.work(&settings(json!({ "pdf": { "timeout": "3s", "memory": "512MiB" } })));
+    house.work(&settings(
+        json!({ "pdf": { "timeout": "3s", "memory": "512MiB" } }),
+    ));
     for content in [deep(), circular()] {
         let view = given_up(&house, "application/pdf", &content).await;
         let category = view["metadata"]["error"]["category"].as_str().unwrap();
-        assert!(["unreadable_document", "empty_document"].contains(&category), "{view}");
+        assert!(
+            ["unreadable_document", "empty_document"].contains(&category),
+            "{view}"
+        );
     }
-    let id = house.upload("application/pdf", include_bytes!("samples/lung.pdf").as_slice()).await;
+    let id = house
+        .upload(
+            "application/pdf",
+            include_bytes!("samples/lung.pdf").as_slice(),
+        )
+        .await;
     house.stands(&id, "pending_review").await;
 }
 
@@ -71,8 +95,14 @@ async fn a_pdf_gives_the_same_criteria_as_its_text() {
     let house = House::new().await;
     house.work(&settings(json!({})));
     for (pdf, text) in [
-        (include_bytes!("samples/lung.pdf").as_slice(), include_str!("samples/lung.txt")),
-        (include_bytes!("samples/glucose.pdf").as_slice(), include_str!("samples/glucose.txt")),
+        (
+            include_bytes!("samples/lung.pdf").as_slice(),
+            include_str!("samples/lung.txt"),
+        ),
+        (
+            include_bytes!("samples/glucose.pdf").as_slice(),
+            include_str!("samples/glucose.txt"),
+        ),
     ] {
         let from_pdf = house.upload("application/pdf", pdf).await;
         let from_text = house.upload_text(text).await;
@@ -80,7 +110,10 @@ async fn a_pdf_gives_the_same_criteria_as_its_text() {
         let from_text = house.stands(&from_text, "pending_review").await;
         let words = |view: &Value| -> Vec<(Value, Value)> {
             let criteria = view["criteria"].as_array().unwrap();
-            criteria.iter().map(|c| (c["kind"].clone(), c["text"].clone())).collect()
+            criteria
+                .iter()
+                .map(|c| (c["kind"].clone(), c["text"].clone()))
+                .collect()
         };
         assert_eq!(words(&from_pdf), words(&from_text));
         assert!(!words(&from_pdf).is_empty());

@@ -12,7 +12,11 @@ fn said(text: &str) -> Vec<String> {
 }
 
 fn line(criterion: &Criterion) -> String {
-    let kind = if criterion.kind == Kind::Inclusion { '+' } else { '-' };
+    let kind = if criterion.kind == Kind::Inclusion {
+        '+'
+    } else {
+        '-'
+    };
     let number = criterion.number.as_deref().unwrap_or("*");
     let indent = " ".repeat(usize::from(criterion.level));
     let negated = if criterion.negated { "!" } else { "" };
@@ -26,17 +30,29 @@ fn golden(name: &str, text: &str, expected: &str) {
 
 #[test]
 fn a_diabetes_protocol_with_contents_and_numbered_lists() {
-    golden("glucose", include_str!("samples/glucose.txt"), include_str!("samples/glucose.expected"));
+    golden(
+        "glucose",
+        include_str!("samples/glucose.txt"),
+        include_str!("samples/glucose.expected"),
+    );
 }
 
 #[test]
 fn a_cancer_protocol_with_bullets_inside_bullets() {
-    golden("lung", include_str!("samples/lung.txt"), include_str!("samples/lung.expected"));
+    golden(
+        "lung",
+        include_str!("samples/lung.txt"),
+        include_str!("samples/lung.expected"),
+    );
 }
 
 #[test]
 fn a_paediatric_protocol_with_sentences_for_headings_and_pages_in_between() {
-    golden("asthma", include_str!("samples/asthma.txt"), include_str!("samples/asthma.expected"));
+    golden(
+        "asthma",
+        include_str!("samples/asthma.txt"),
+        include_str!("samples/asthma.expected"),
+    );
 }
 
 #[test]
@@ -52,14 +68,31 @@ fn headings_are_known_in_many_spellings() {
         ("Main Inclusion Criteria", "Non-inclusion Criteria"),
         ("Inclusion", "Exclusion"),
         ("A. Inclusion Criteria", "B. Exclusion Criteria"),
-        ("Inclusion criteria for part A", "Exclusion criteria (all parts)"),
-        ("Patients must meet all of the following criteria:", "Patients will be excluded if any of the following apply:"),
-        ("To be eligible, subjects must fulfil all of these:", "Subjects are not eligible if they have:"),
-        ("Participants are eligible to be included in the study only if\nall of the following criteria apply:",
-         "Participants are excluded from the study if any of the\nfollowing criteria apply:"),
+        (
+            "Inclusion criteria for part A",
+            "Exclusion criteria (all parts)",
+        ),
+        (
+            "Patients must meet all of the following criteria:",
+            "Patients will be excluded if any of the following apply:",
+        ),
+        (
+            "To be eligible, subjects must fulfil all of these:",
+            "Subjects are not eligible if they have:",
+        ),
+        (
+            "Participants are eligible to be included in the study only if\nall of the following criteria apply:",
+            "Participants are excluded from the study if any of the\nfollowing criteria apply:",
+        ),
     ] {
-        let text = format!("Preamble about the trial.\n\n{inclusion}\n\n1. Adults\n2. Consent\n\n{exclusion}\n\n1. Pregnancy\n");
-        assert_eq!(said(&text), ["+1 Adults", "+2 Consent", "-1 Pregnancy"], "{inclusion}");
+        let text = format!(
+            "Preamble about the trial.\n\n{inclusion}\n\n1. Adults\n2. Consent\n\n{exclusion}\n\n1. Pregnancy\n"
+        );
+        assert_eq!(
+            said(&text),
+            ["+1 Adults", "+2 Consent", "-1 Pregnancy"],
+            "{inclusion}"
+        );
     }
 }
 
@@ -81,7 +114,8 @@ fn lists_are_known_in_many_dresses() {
         ("I1.", "I2."),
         ("IC01:", "IC02:"),
     ] {
-        let text = format!("4.1 Inclusion criteria\n{first} Adults with\n   asthma;\n{second} Consent\n");
+        let text =
+            format!("4.1 Inclusion criteria\n{first} Adults with\n   asthma;\n{second} Consent\n");
         let texts: Vec<String> = criteria(&text).into_iter().map(|c| c.text).collect();
         assert_eq!(texts, ["Adults with asthma", "Consent"], "{first}");
     }
@@ -94,7 +128,16 @@ fn criteria_without_marks_are_told_apart() {
     let paragraphs = "Inclusion criteria\n\nAdults with asthma that was diagnosed by a physician at least a year ago and\nwho can use an inhaler.\n\nWritten consent.\n";
     assert_eq!(said(paragraphs).len(), 2, "{:?}", said(paragraphs));
     let inline = "Inclusion criteria: 1) adults; 2) asthma; 3) consent. Exclusion criteria: 1) pregnancy; 2) smoking.";
-    assert_eq!(said(inline), ["+1 adults", "+2 asthma", "+3 consent.", "-1 pregnancy", "-2 smoking."]);
+    assert_eq!(
+        said(inline),
+        [
+            "+1 adults",
+            "+2 asthma",
+            "+3 consent.",
+            "-1 pregnancy",
+            "-2 smoking."
+        ]
+    );
 }
 
 #[test]
@@ -105,7 +148,8 @@ fn prose_that_mentions_criteria_is_no_section() {
 
 #[test]
 fn a_synopsis_that_repeats_the_criteria_adds_nothing() {
-    let list = "Inclusion criteria\n1. Adults with asthma.\n2. Consent\n\nTreatment\n\nSome drug.\n\n";
+    let list =
+        "Inclusion criteria\n1. Adults with asthma.\n2. Consent\n\nTreatment\n\nSome drug.\n\n";
     let text = format!("{list}BACKGROUND\n\nText.\n\n{list}");
     assert_eq!(said(&text), ["+1 Adults with asthma.", "+2 Consent"]);
 }
@@ -116,7 +160,11 @@ fn our_vocabulary_grounds_the_terms_of_the_samples() {
     assert!(vocabulary.len() >= 300, "{}", vocabulary.len());
     let mut found = criteria(include_str!("samples/glucose.txt"));
     grounding::ground(&vocabulary, &mut found);
-    let labels: Vec<&str> = found.iter().flat_map(|c| &c.terms).map(|t| t.label.as_str()).collect();
+    let labels: Vec<&str> = found
+        .iter()
+        .flat_map(|c| &c.terms)
+        .map(|t| t.label.as_str())
+        .collect();
     for label in [
         "Informed consent",
         "Type 2 diabetes mellitus",
@@ -140,16 +188,28 @@ fn our_vocabulary_grounds_the_terms_of_the_samples() {
 fn a_vocabulary_of_ones_own_is_read_and_a_wrong_one_is_explained() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("own.csv");
-    std::fs::write(&path, "code,label,synonyms\nX:1,\"Fever, high\",pyrexia|febrile\n").unwrap();
+    std::fs::write(
+        &path,
+        "code,label,synonyms\nX:1,\"Fever, high\",pyrexia|febrile\n",
+    )
+    .unwrap();
     let vocabulary = Vocabulary::open(&path).unwrap();
     let terms = grounding::terms(&vocabulary, "Febrile patients");
-    assert_eq!((terms[0].code.as_str(), terms[0].label.as_str()), ("X:1", "Fever, high"));
+    assert_eq!(
+        (terms[0].code.as_str(), terms[0].label.as_str()),
+        ("X:1", "Fever, high")
+    );
     for (text, expected) in [
         ("label\tcode\n", "no concepts"),
         ("term\tcode\n", "no column \"label\""),
-        ("code\tlabel\nX\t\n", "line 2 of the vocabulary has no label"),
+        (
+            "code\tlabel\nX\t\n",
+            "line 2 of the vocabulary has no label",
+        ),
     ] {
-        let error = Vocabulary::read(text.as_bytes(), b'\t').unwrap_err().to_string();
+        let error = Vocabulary::read(text.as_bytes(), b'\t')
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(expected), "{error}");
     }
 }

@@ -15,7 +15,8 @@ use crate::support::{House, Reply, StageServer, eventually, settings, with_stage
 
 /// Down for many times the breaker's open time: an hour at a pace of seconds.
 #[tokio::test]
-async fn a_service_that_is_down_for_long_opens_the_breaker_spends_no_attempt_and_all_completes_when_it_returns() {
+async fn a_service_that_is_down_for_long_opens_the_breaker_spends_no_attempt_and_all_completes_when_it_returns()
+ {
     for down in [503, 502, 429] {
         let house = House::new().await;
         let up = Arc::new(AtomicBool::new(false));
@@ -34,15 +35,31 @@ async fn a_service_that_is_down_for_long_opens_the_breaker_spends_no_attempt_and
             ids.push(house.upload_text("text").await);
         }
         let dependency = breakers.get("protocols.extraction");
-        eventually("the breaker is open", async || dependency.state() == State::Open).await;
+        eventually("the breaker is open", async || {
+            dependency.state() == State::Open
+        })
+        .await;
         // Far more calls than any protocol has attempts.
         eventually("the outage lasts", async || server.calls().len() > 25).await;
-        assert_eq!(house.number("select coalesce(max(retry_count), 0) from protocols.outbox").await, 0);
-        assert_eq!(house.number("select count(*) from protocols.protocol where status = 'dead_letter'").await, 0);
+        assert_eq!(
+            house
+                .number("select coalesce(max(retry_count), 0)::bigint from protocols.outbox")
+                .await,
+            0
+        );
+        assert_eq!(
+            house
+                .number("select count(*) from protocols.protocol where status = 'dead_letter'")
+                .await,
+            0
+        );
         up.store(true, Ordering::SeqCst);
         for id in &ids {
             let view = house.stands(id, "pending_review").await;
-            assert_eq!((&view["try"], &view["error_reason"]), (&json!(1), &json!(null)));
+            assert_eq!(
+                (&view["try"], &view["error_reason"]),
+                (&json!(1), &json!(null))
+            );
         }
         house.assert_sound().await;
     }
@@ -56,12 +73,33 @@ async fn a_service_that_does_not_answer_at_all_is_waited_for() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     let url = format!("http://{address}/stage");
-    house.work(&with_stages(&url, "", json!({ "breaker": { "threshold": 2, "open_for": 0.1 } })));
+    house.work(&with_stages(
+        &url,
+        "",
+        json!({ "breaker": { "threshold": 2, "open_for": 0.1 } }),
+    ));
     let id = house.upload_text("text").await;
     let view = house.stands(&id, "extraction_failed").await;
-    assert!(view["error_reason"].as_str().unwrap().contains("gave no answer"), "{view}");
-    assert!(!view["error_reason"].as_str().unwrap().contains(&address.to_string()), "no address in {view}");
-    assert_eq!(house.number("select max(retry_count)::bigint from protocols.outbox").await, 0);
+    assert!(
+        view["error_reason"]
+            .as_str()
+            .unwrap()
+            .contains("gave no answer"),
+        "{view}"
+    );
+    assert!(
+        !view["error_reason"]
+            .as_str()
+            .unwrap()
+            .contains(&address.to_string()),
+        "no address in {view}"
+    );
+    assert_eq!(
+        house
+            .number("select max(retry_count)::bigint from protocols.outbox")
+            .await,
+        0
+    );
 }
 
 #[tokio::test]
@@ -92,7 +130,8 @@ async fn a_store_that_is_away_is_waited_for_and_a_missing_document_is_not() {
 #[tokio::test]
 async fn a_slow_service_keeps_its_lease_and_is_called_once() {
     let house = House::new().await;
-    let (server, url) = StageServer::start(|_, _| Reply::criteria().after(Duration::from_millis(1500))).await;
+    let (server, url) =
+        StageServer::start(|_, _| Reply::criteria().after(Duration::from_millis(1500))).await;
     // Two workers with leases shorter than the call: it is renewed, and nobody takes over.
     let settings = with_stages(&url, "", json!({ "lease": { "seconds": 1 } }));
     house.work(&settings);

@@ -15,10 +15,19 @@ async fn the_built_in_stages_bring_a_text_to_review() {
     assert_eq!(criteria.len(), 3, "{view}");
     assert_eq!(criteria[0]["age"], json!({ "min": 18.0, "unit": "years" }));
     assert_eq!(criteria[1]["terms"][0]["label"], "Type 2 diabetes mellitus");
-    assert_eq!((&criteria[2]["kind"], &criteria[2]["terms"][0]["text"]), (&json!("exclusion"), &json!("Pregnancy")));
-    assert_eq!(view["metadata"]["extraction"], json!({ "stage": "built-in", "criteria": 3 }));
+    assert_eq!(
+        (&criteria[2]["kind"], &criteria[2]["terms"][0]["text"]),
+        (&json!("exclusion"), &json!("Pregnancy"))
+    );
+    assert_eq!(
+        view["metadata"]["extraction"],
+        json!({ "stage": "built-in", "criteria": 3 })
+    );
     let events = house.events(&id).await;
-    assert!(events.iter().all(|event| event.2 == "published"), "{events:?}");
+    assert!(
+        events.iter().all(|event| event.2 == "published"),
+        "{events:?}"
+    );
     assert_eq!(events.len(), 2);
     house.assert_sound().await;
 }
@@ -45,10 +54,16 @@ async fn stage_services_are_asked_as_agreed_and_once_each() {
     let view = house.stands(&id, "pending_review").await;
     assert_eq!(view["criteria"][0]["terms"][0]["code"], "X1");
     let asked = extraction.calls();
-    assert_eq!(asked, [json!({ "protocol_id": id, "try": 1, "title": "A trial", "text": "the text" })]);
+    assert_eq!(
+        asked,
+        [json!({ "protocol_id": id, "try": 1, "title": "A trial", "text": "the text" })]
+    );
     let asked = grounding.calls();
     assert_eq!(asked.len(), 1);
-    assert_eq!(asked[0]["criteria"][1], json!({ "kind": "exclusion", "text": "Pregnancy", "terms": [] }));
+    assert_eq!(
+        asked[0]["criteria"][1],
+        json!({ "kind": "exclusion", "text": "Pregnancy", "terms": [] })
+    );
 }
 
 #[tokio::test]
@@ -64,7 +79,15 @@ async fn three_failures_make_a_dead_letter_as_the_seed_shapes_it() {
     assert_eq!(view["metadata"]["last_failure"]["code"], "500");
     assert_eq!(server.calls().len(), 3);
     let events = house.events(&id).await;
-    assert_eq!(events, [("PROTOCOL_UPLOADED".to_owned(), 1, "dead_letter".to_owned(), 3)]);
+    assert_eq!(
+        events,
+        [(
+            "PROTOCOL_UPLOADED".to_owned(),
+            1,
+            "dead_letter".to_owned(),
+            3
+        )]
+    );
     house.assert_sound().await;
 }
 
@@ -89,10 +112,17 @@ async fn a_failed_step_is_visible_while_it_waits() {
     let house = House::new().await;
     let (_, extraction) = StageServer::start(|_, _| Reply::criteria()).await;
     let (_, grounding) = StageServer::start(|_, _| Reply::status(500)).await;
-    house.work(&with_stages(&extraction, &grounding, json!({ "retry": { "initial_delay": "1h" } })));
+    house.work(&with_stages(
+        &extraction,
+        &grounding,
+        json!({ "retry": { "initial_delay": "1h" } }),
+    ));
     let id = house.upload_text("text").await;
     let view = house.stands(&id, "grounding_failed").await;
-    assert_eq!(view["error_reason"], "the grounding service answered with status 500");
+    assert_eq!(
+        view["error_reason"],
+        "the grounding service answered with status 500"
+    );
     let failed = ("CRITERIA_EXTRACTED".to_owned(), 1, "failed".to_owned(), 1);
     assert_eq!(house.events(&id).await[1], failed);
 }
@@ -105,8 +135,17 @@ async fn a_rejection_by_a_stage_is_permanent_with_its_own_reason_and_category() 
     let id = house.upload_text("text").await;
     let view = house.stands(&id, "dead_letter").await;
     let error = &view["metadata"]["error"];
-    assert_eq!((&error["category"], &error["retry_count"]), (&json!("stage_rejected"), &json!(0)));
-    assert!(view["error_reason"].as_str().unwrap().contains("status 422"), "{view}");
+    assert_eq!(
+        (&error["category"], &error["retry_count"]),
+        (&json!("stage_rejected"), &json!(0))
+    );
+    assert!(
+        view["error_reason"]
+            .as_str()
+            .unwrap()
+            .contains("status 422"),
+        "{view}"
+    );
     assert_eq!(error["reason"], view["error_reason"]);
     assert_eq!(server.calls().len(), 1);
 }
@@ -115,12 +154,15 @@ async fn a_rejection_by_a_stage_is_permanent_with_its_own_reason_and_category() 
 async fn a_retry_after_is_honoured() {
     for status in [500, 503, 429] {
         let house = House::new().await;
-        let (_, url) = StageServer::start(move |_, _| Reply::status(status).retry_after(1800)).await;
+        let (_, url) =
+            StageServer::start(move |_, _| Reply::status(status).retry_after(1800)).await;
         house.work(&with_stages(&url, "", json!({})));
         let id = house.upload_text("text").await;
         house.stands(&id, "extraction_failed").await;
         let far = house
-            .number("select count(*) from protocols.outbox where due > now() + interval '25 minutes'")
+            .number(
+                "select count(*) from protocols.outbox where due > now() + interval '25 minutes'",
+            )
             .await;
         assert_eq!(far, 1, "due when the service said, after {status}");
     }
@@ -138,17 +180,39 @@ async fn the_page_shows_what_was_found_and_runs_nothing() {
     .await;
     house.work(&with_stages(&url, "", json!({})));
     let answer = house
-        .raw(Method::POST, "/protocols?title=%3Cb%3ETrial%3C/b%3E", Some(("text/plain", b"text".to_vec())))
+        .raw(
+            Method::POST,
+            "/protocols?title=%3Cb%3ETrial%3C/b%3E",
+            Some(("text/plain", b"text".to_vec())),
+        )
         .await;
     let id = answer.json()["id"].as_str().unwrap().to_owned();
     house.stands(&id, "pending_review").await;
-    let page = house.call(Method::GET, &format!("/protocols/{id}/page"), None).await;
+    let page = house
+        .call(Method::GET, &format!("/protocols/{id}/page"), None)
+        .await;
     assert_eq!(page.status, StatusCode::OK);
-    let policy = page.headers["content-security-policy"].to_str().unwrap().to_owned();
-    assert!(policy.contains("default-src 'self'") && !policy.contains("unsafe"), "{policy}");
+    let policy = page.headers["content-security-policy"]
+        .to_str()
+        .unwrap()
+        .to_owned();
+    assert!(
+        policy.contains("default-src 'self'") && !policy.contains("unsafe"),
+        "{policy}"
+    );
     let text = page.text();
-    assert!(!text.contains("<script") && !text.contains("<b>Trial"), "{text}");
-    for part in ["alert(1)", "Trial", "pending_review", "Age &#62; 80", "&#62; 80 years", "protocols review"] {
+    assert!(
+        !text.contains("<script") && !text.contains("<b>Trial"),
+        "{text}"
+    );
+    for part in [
+        "alert(1)",
+        "Trial",
+        "pending_review",
+        "Age &#62; 80",
+        "&#62; 80 years",
+        "protocols review",
+    ] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
 }

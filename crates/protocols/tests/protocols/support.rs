@@ -116,7 +116,7 @@ impl House {
         let documents = Documents::new(
             self.store.clone(),
             breakers.get_with(document::DEPENDENCY, breaker),
-            pdf_reader(settings),
+            reader(settings),
         );
         let remote = |step, service: &Service| -> Option<Arc<dyn Stage>> {
             let stage = HttpStage::new(step, service, settings.stages.timeout).unwrap()?;
@@ -129,8 +129,7 @@ impl House {
                 .unwrap_or_else(|| Arc::new(BuiltInGrounding::new(Vocabulary::ours().unwrap()))),
         };
         let pool = self.pool.clone();
-        let worker =
-            worker::worker(pool, settings, documents, stages, &breakers, breaker).unwrap();
+        let worker = worker::worker(pool, settings, documents, stages, &breakers, breaker).unwrap();
         tokio::spawn(worker.run(stop));
         breakers
     }
@@ -140,7 +139,12 @@ impl House {
         self.raw(method, path, content).await
     }
 
-    pub async fn raw(&self, method: Method, path: &str, content: Option<(&str, Vec<u8>)>) -> Answer {
+    pub async fn raw(
+        &self,
+        method: Method,
+        path: &str,
+        content: Option<(&str, Vec<u8>)>,
+    ) -> Answer {
         let mut request = Request::builder().method(method).uri(path);
         if let Some((media, _)) = &content {
             request = request.header(header::CONTENT_TYPE, *media);
@@ -159,7 +163,11 @@ impl House {
 
     pub async fn upload(&self, media: &str, content: impl Into<Vec<u8>>) -> String {
         let answer = self
-            .raw(Method::POST, "/protocols?title=A%20trial", Some((media, content.into())))
+            .raw(
+                Method::POST,
+                "/protocols?title=A%20trial",
+                Some((media, content.into())),
+            )
             .await;
         assert_eq!(answer.status, StatusCode::CREATED, "{}", answer.text());
         answer.json()["id"].as_str().unwrap().to_owned()
@@ -170,17 +178,21 @@ impl House {
     }
 
     pub async fn get(&self, id: &str) -> Value {
-        let answer = self.call(Method::GET, &format!("/protocols/{id}"), None).await;
+        let answer = self
+            .call(Method::GET, &format!("/protocols/{id}"), None)
+            .await;
         assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
         answer.json()
     }
 
     pub async fn retry(&self, id: &str) -> Answer {
-        self.call(Method::POST, &format!("/protocols/{id}/retry"), None).await
+        self.call(Method::POST, &format!("/protocols/{id}/retry"), None)
+            .await
     }
 
     pub async fn review(&self, id: &str, body: Value) -> Answer {
-        self.call(Method::POST, &format!("/protocols/{id}/review"), Some(body)).await
+        self.call(Method::POST, &format!("/protocols/{id}/review"), Some(body))
+            .await
     }
 
     /// Waits until the protocol stands so; gives the whole view.
@@ -188,7 +200,11 @@ impl House {
         let what = format!("{id} is {status}");
         eventually(&what, async || {
             let view = self.get(id).await;
-            if view["status"] == status { Ok(view) } else { Err(view) }
+            if view["status"] == status {
+                Ok(view)
+            } else {
+                Err(view)
+            }
         })
         .await
     }
@@ -281,7 +297,7 @@ pub fn with_stages(extraction: &str, grounding: &str, change: Value) -> Settings
     settings(change)
 }
 
-fn pdf_reader(settings: &Settings) -> PdfReader {
+fn reader(settings: &Settings) -> PdfReader {
     let args = ["support::pdf_reader", "--exact", "--ignored", "--nocapture"];
     PdfReader::this_program(&args, settings.pdf).unwrap()
 }
@@ -348,7 +364,9 @@ pub struct StageServer {
 
 impl StageServer {
     /// Behaves so; the first call is number 0. Gives its address, too.
-    pub async fn start(manner: impl Fn(usize, &Value) -> Reply + Send + Sync + 'static) -> (Self, String) {
+    pub async fn start(
+        manner: impl Fn(usize, &Value) -> Reply + Send + Sync + 'static,
+    ) -> (Self, String) {
         let server = Self {
             calls: Arc::default(),
             manner: Arc::new(manner),
@@ -372,13 +390,18 @@ impl StageServer {
         let mut counts = HashMap::new();
         for call in self.calls() {
             let id = call["protocol_id"].as_str().unwrap().to_owned();
-            *counts.entry((id, call["try"].as_i64().unwrap())).or_default() += 1;
+            *counts
+                .entry((id, call["try"].as_i64().unwrap()))
+                .or_default() += 1;
         }
         counts
     }
 }
 
-async fn answer(State(server): State<StageServer>, axum::Json(call): axum::Json<Value>) -> impl IntoResponse {
+async fn answer(
+    State(server): State<StageServer>,
+    axum::Json(call): axum::Json<Value>,
+) -> impl IntoResponse {
     let number = {
         let mut calls = server.calls.lock().unwrap();
         calls.push(call.clone());
@@ -390,5 +413,9 @@ async fn answer(State(server): State<StageServer>, axum::Json(call): axum::Json<
     if let Some(seconds) = reply.retry_after {
         headers.insert(header::RETRY_AFTER, seconds.into());
     }
-    (StatusCode::from_u16(reply.status).unwrap(), headers, axum::Json(reply.body))
+    (
+        StatusCode::from_u16(reply.status).unwrap(),
+        headers,
+        axum::Json(reply.body),
+    )
 }

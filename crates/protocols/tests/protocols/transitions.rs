@@ -80,16 +80,22 @@ async fn the_database_refuses_every_pair_that_the_table_refuses() {
         .execute(&mut *connection)
         .await
         .unwrap();
-        let moved = sqlx::query("update protocols.protocol set status = $2, error_reason = $3 where id = $1")
-            .bind(id)
-            .bind(to)
-            .bind(reason(to))
-            .execute(&mut *connection)
-            .await;
+        let moved = sqlx::query(
+            "update protocols.protocol set status = $2, error_reason = $3 where id = $1",
+        )
+        .bind(id)
+        .bind(to)
+        .bind(reason(to))
+        .execute(&mut *connection)
+        .await;
         let allowed = from.to(to).is_ok();
         assert_eq!(moved.is_ok(), allowed, "{from} to {to}: {:?}", moved.err());
         if let Err(sqlx::Error::Database(error)) = moved {
-            assert_eq!(error.constraint(), Some("protocol_transition"), "{from} to {to}");
+            assert_eq!(
+                error.constraint(),
+                Some("protocol_transition"),
+                "{from} to {to}"
+            );
         }
     }
 }
@@ -112,8 +118,16 @@ async fn the_database_refuses_every_state_that_must_not_exist() {
         "update protocols.outbox set event_type = 'ELSE'",
         "update protocols.outbox set try = 0",
     ] {
-        let error = sqlx::query(statement).execute(&house.pool).await.expect_err(statement);
-        let code = error.as_database_error().unwrap().code().unwrap().into_owned();
+        let error = sqlx::query(statement)
+            .execute(&house.pool)
+            .await
+            .expect_err(statement);
+        let code = error
+            .as_database_error()
+            .unwrap()
+            .code()
+            .unwrap()
+            .into_owned();
         assert_eq!(code, "23514", "{statement}: {error}");
     }
 }

@@ -8,13 +8,17 @@ use serde_json::{Value, json};
 use crate::support::{Answer, House, SHORT, settings};
 
 async fn post(house: &House, path: &str, media: &str, content: &[u8]) -> Answer {
-    house.raw(Method::POST, path, Some((media, content.to_vec()))).await
+    house
+        .raw(Method::POST, path, Some((media, content.to_vec())))
+        .await
 }
 
 fn form(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut form = String::new();
     for (head, content) in fields {
-        form.push_str(&format!("--X\r\nContent-Disposition: form-data; {head}\r\n\r\n{content}\r\n"));
+        form.push_str(&format!(
+            "--X\r\nContent-Disposition: form-data; {head}\r\n\r\n{content}\r\n"
+        ));
     }
     form.push_str("--X--\r\n");
     form.into_bytes()
@@ -25,18 +29,32 @@ const FORM: &str = "multipart/form-data; boundary=X";
 #[tokio::test]
 async fn an_upload_is_answered_with_its_id_and_has_one_event() {
     let house = House::new().await;
-    let answer = post(&house, "/protocols?title=Trial%20%20One", "text/plain; charset=utf-8", SHORT.as_bytes()).await;
+    let answer = post(
+        &house,
+        "/protocols?title=Trial%20%20One",
+        "text/plain; charset=utf-8",
+        SHORT.as_bytes(),
+    )
+    .await;
     assert_eq!(answer.status, StatusCode::CREATED);
     let view = answer.json();
-    assert_eq!((&view["title"], &view["status"]), (&json!("Trial One"), &json!("uploaded")));
+    assert_eq!(
+        (&view["title"], &view["status"]),
+        (&json!("Trial One"), &json!("uploaded"))
+    );
     assert_eq!(view.as_object().unwrap().len(), 3);
     let id = view["id"].as_str().unwrap();
     let expected = ("PROTOCOL_UPLOADED".to_owned(), 1, "pending".to_owned(), 0);
     assert_eq!(house.events(id).await, [expected]);
     let whole = house.get(id).await;
-    assert_eq!((&whole["criteria"], &whole["error_reason"]), (&json!([]), &Value::Null));
+    assert_eq!(
+        (&whole["criteria"], &whole["error_reason"]),
+        (&json!([]), &Value::Null)
+    );
     assert_eq!(whole["metadata"]["document"]["size"], SHORT.len());
-    let document = house.call(Method::GET, &format!("/protocols/{id}/document"), None).await;
+    let document = house
+        .call(Method::GET, &format!("/protocols/{id}/document"), None)
+        .await;
     assert_eq!(document.text(), SHORT);
     house.assert_sound().await;
 }
@@ -56,7 +74,10 @@ async fn a_form_is_taken_with_title_and_file() {
     assert_eq!(view["metadata"]["document"]["file_name"], "trial.txt");
     let pdf = form(&[
         ("name=\"title\"", "A PDF"),
-        ("name=\"file\"; filename=\"x\"\r\nContent-Type: application/pdf", "%PDF-1.4"),
+        (
+            "name=\"file\"; filename=\"x\"\r\nContent-Type: application/pdf",
+            "%PDF-1.4",
+        ),
     ]);
     let answer = post(&house, "/protocols", FORM, &pdf).await;
     assert_eq!(answer.status, StatusCode::CREATED, "{}", answer.text());
@@ -69,17 +90,71 @@ async fn bad_input_is_refused_by_name_and_leaves_nothing_behind() {
     let long = format!("/protocols?title={}", "x".repeat(501));
     let cases: Vec<(&str, &str, Vec<u8>, u16, &str)> = vec![
         ("/protocols", "text/plain", text.to_vec(), 422, "title"),
-        ("/protocols?title=%20", "text/plain", text.to_vec(), 422, "title"),
-        ("/protocols?title=%07", "text/plain", text.to_vec(), 422, "title"),
+        (
+            "/protocols?title=%20",
+            "text/plain",
+            text.to_vec(),
+            422,
+            "title",
+        ),
+        (
+            "/protocols?title=%07",
+            "text/plain",
+            text.to_vec(),
+            422,
+            "title",
+        ),
         (&long, "text/plain", text.to_vec(), 422, "title"),
-        ("/protocols?titel=T", "text/plain", text.to_vec(), 400, "titel"),
-        ("/protocols?title=T", "image/png", text.to_vec(), 415, "content-type"),
-        ("/protocols?title=T", "text/plain", vec![b'x'; 2000], 413, ""),
-        ("/protocols?title=T", FORM, form(&[("name=\"other\"", "x")]), 422, "other"),
+        (
+            "/protocols?titel=T",
+            "text/plain",
+            text.to_vec(),
+            400,
+            "titel",
+        ),
+        (
+            "/protocols?title=T",
+            "image/png",
+            text.to_vec(),
+            415,
+            "content-type",
+        ),
+        (
+            "/protocols?title=T",
+            "text/plain",
+            vec![b'x'; 2000],
+            413,
+            "",
+        ),
+        (
+            "/protocols?title=T",
+            FORM,
+            form(&[("name=\"other\"", "x")]),
+            422,
+            "other",
+        ),
         ("/protocols?title=T", FORM, form(&[]), 422, "file"),
-        ("/protocols?title=T", FORM, b"--X\r\nbroken".to_vec(), 422, ""),
-        ("/protocols?title=T", FORM, form(&[("name=\"file\"; filename=\"a.doc\"", "x")]), 415, "content-type"),
-        ("/protocols", FORM, form(&[("name=\"file\"; filename=\"a.txt\"", "x")]), 422, "title"),
+        (
+            "/protocols?title=T",
+            FORM,
+            b"--X\r\nbroken".to_vec(),
+            422,
+            "",
+        ),
+        (
+            "/protocols?title=T",
+            FORM,
+            form(&[("name=\"file\"; filename=\"a.doc\"", "x")]),
+            415,
+            "content-type",
+        ),
+        (
+            "/protocols",
+            FORM,
+            form(&[("name=\"file\"; filename=\"a.txt\"", "x")]),
+            422,
+            "title",
+        ),
     ];
     for (path, media, content, status, field) in cases {
         let answer = post(&house, path, media, &content).await;
@@ -89,8 +164,16 @@ async fn bad_input_is_refused_by_name_and_leaves_nothing_behind() {
             assert_eq!(problem["errors"][0]["field"], field, "{problem}");
         }
     }
-    assert_eq!(house.number("select count(*) from protocols.protocol").await, 0);
-    assert_eq!(house.number("select count(*) from protocols.outbox").await, 0);
+    assert_eq!(
+        house
+            .number("select count(*) from protocols.protocol")
+            .await,
+        0
+    );
+    assert_eq!(
+        house.number("select count(*) from protocols.outbox").await,
+        0
+    );
 }
 
 #[tokio::test]
@@ -101,13 +184,30 @@ async fn an_upload_that_did_not_commit_leaves_a_document_that_the_sweep_removes(
     let answer = post(&house, "/protocols?title=T", "text/plain", b"lost").await;
     drop(trap);
     assert!(answer.status.is_server_error());
-    assert_eq!(house.number("select count(*) from protocols.protocol").await, 1);
+    assert_eq!(
+        house
+            .number("select count(*) from protocols.protocol")
+            .await,
+        1
+    );
     let day = std::time::Duration::from_secs(86_400);
-    assert_eq!(cleaning::remove_strays(&house.pool, &house.store, day).await.unwrap(), 0);
+    assert_eq!(
+        cleaning::remove_strays(&house.pool, &house.store, day)
+            .await
+            .unwrap(),
+        0
+    );
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     let now = std::time::Duration::ZERO;
-    assert_eq!(cleaning::remove_strays(&house.pool, &house.store, now).await.unwrap(), 1);
-    let document = house.call(Method::GET, &format!("/protocols/{kept}/document"), None).await;
+    assert_eq!(
+        cleaning::remove_strays(&house.pool, &house.store, now)
+            .await
+            .unwrap(),
+        1
+    );
+    let document = house
+        .call(Method::GET, &format!("/protocols/{kept}/document"), None)
+        .await;
     assert_eq!(document.text(), "kept");
 }
 
@@ -124,26 +224,47 @@ async fn the_listing_is_paged_and_filtered() {
     loop {
         let page = house.call(Method::GET, &path, None).await.json();
         let items = page["items"].as_array().unwrap();
-        seen.extend(items.iter().map(|item| item["id"].as_str().unwrap().to_owned()));
+        seen.extend(
+            items
+                .iter()
+                .map(|item| item["id"].as_str().unwrap().to_owned()),
+        );
         match page["next_cursor"].as_str() {
             Some(cursor) => path = format!("/protocols?limit=2&cursor={cursor}"),
             None => break,
         }
     }
     assert_eq!(seen, ids);
-    let page = house.call(Method::GET, "/protocols?status=complete", None).await.json();
+    let page = house
+        .call(Method::GET, "/protocols?status=complete", None)
+        .await
+        .json();
     assert_eq!(page["items"], json!([]));
-    let bad = house.call(Method::GET, "/protocols?status=done", None).await;
+    let bad = house
+        .call(Method::GET, "/protocols?status=done", None)
+        .await;
     assert_eq!(bad.status, StatusCode::BAD_REQUEST);
 }
 
 #[tokio::test]
 async fn what_is_no_id_is_not_found() {
     let house = House::new().await;
-    for path in ["/protocols/abc", "/protocols/01890a5d-ac96-774b-bcce-b302099a8057"] {
+    for path in [
+        "/protocols/abc",
+        "/protocols/01890a5d-ac96-774b-bcce-b302099a8057",
+    ] {
         let answer = house.call(Method::GET, path, None).await;
-        assert_eq!((answer.status, answer.json()["code"].clone()), (StatusCode::NOT_FOUND, json!("protocol-not-found")));
-        assert_eq!(house.call(Method::POST, &format!("{path}/retry"), None).await.status, StatusCode::NOT_FOUND);
+        assert_eq!(
+            (answer.status, answer.json()["code"].clone()),
+            (StatusCode::NOT_FOUND, json!("protocol-not-found"))
+        );
+        assert_eq!(
+            house
+                .call(Method::POST, &format!("{path}/retry"), None)
+                .await
+                .status,
+            StatusCode::NOT_FOUND
+        );
         let page = house.call(Method::GET, &format!("{path}/page"), None).await;
         assert_eq!(page.status, StatusCode::NOT_FOUND);
     }

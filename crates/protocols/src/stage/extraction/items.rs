@@ -20,7 +20,11 @@ pub struct Item {
 #[must_use]
 pub fn split(lines: &[Line]) -> Vec<Item> {
     let marked = lines.iter().any(|line| marker::read(&line.text).is_some());
-    let items = if marked { listed(lines) } else { paragraphs(lines) };
+    let items = if marked {
+        listed(lines)
+    } else {
+        paragraphs(lines)
+    };
     items
         .into_iter()
         .flat_map(inline)
@@ -170,7 +174,8 @@ fn goes_on(item: &Item, line: &Line) -> bool {
     let unfinished = !item.text.ends_with(['.', ';', ':', ')']);
     let small = first.is_some_and(|c| !c.is_uppercase());
     let remark = ["Note", "NOTE", "NB", "Exception", "Except", "For example"];
-    small && (unfinished || line.indent > 0) || remark.iter().any(|word| line.text.starts_with(word))
+    small && (unfinished || line.indent > 0)
+        || remark.iter().any(|word| line.text.starts_with(word))
 }
 
 /// A section without marks: a paragraph is an item, and so is each of several short or finished lines.
@@ -182,7 +187,9 @@ fn paragraphs(lines: &[Line]) -> Vec<Item> {
         let begins = last.is_none_or(|last| {
             let finished = last.text.ends_with(['.', ';']);
             let short = last.text.len() * 10 < widest * 7;
-            let capital = line.text.starts_with(|c: char| c.is_uppercase() || "≥≤<>".contains(c));
+            let capital = line
+                .text
+                .starts_with(|c: char| c.is_uppercase() || "≥≤<>".contains(c));
             line.after_gap || (capital && (finished || short))
         });
         match items.last_mut() {
@@ -203,25 +210,48 @@ fn paragraphs(lines: &[Line]) -> Vec<Item> {
 
 /// "1) adults; 2) consent" on one line is two items.
 fn inline(item: Item) -> Vec<Item> {
-    let marks = inline_marks(&item.text);
+    // The first of them was taken for the whole.
+    if let Some(outer) = outer_of_first(&item) {
+        let rest = inline_marks(&item.text, 1);
+        return parts(&item, &rest, outer, item.level);
+    }
+    let marks = inline_marks(&item.text, 0);
     if marks.len() < 2 {
         return vec![item];
     }
-    let begins_list = marks[0].0 == 0;
-    let mut items = Vec::new();
-    if !begins_list {
+    let outer = item.number.clone().unwrap_or_default();
+    parts(&item, &marks, &outer, item.level + 1)
+}
+
+/// If the item is the first of its list: the number of what it stands in.
+fn outer_of_first(item: &Item) -> Option<&str> {
+    let number = item.number.as_deref()?;
+    match number.rsplit_once('.') {
+        Some((outer, "1" | "a")) => Some(outer),
+        None if matches!(number, "1" | "a") => Some(""),
+        _ => None,
+    }
+}
+
+/// What stands before the first mark, if anything, and what each mark begins.
+fn parts(item: &Item, marks: &[(usize, usize, String)], outer: &str, level: u8) -> Vec<Item> {
+    let first = marks.first().map_or(item.text.len(), |mark| mark.0);
+    let mut items = Vec::with_capacity(marks.len() + 1);
+    if first > 0 {
         items.push(Item {
-            text: item.text[..marks[0].0].to_owned(),
+            text: item.text[..first].to_owned(),
             ..item.clone()
         });
     }
-    let level = item.level + u8::from(!begins_list);
     for (index, (_, end, label)) in marks.iter().enumerate() {
         let stop = marks.get(index + 1).map_or(item.text.len(), |next| next.0);
-        let outer = item.number.iter().map(String::as_str);
-        let number: Vec<&str> = outer.chain([label.as_str()]).collect();
+        let number = if outer.is_empty() {
+            label.clone()
+        } else {
+            format!("{outer}.{label}")
+        };
         items.push(Item {
-            number: Some(number.join(".")),
+            number: Some(number),
             level,
             text: item.text[*end..stop].to_owned(),
         });
@@ -229,13 +259,14 @@ fn inline(item: Item) -> Vec<Item> {
     items
 }
 
-/// Marks inside a text that count 1), 2), 3) or a), b), c) without a gap: (begin, end, label).
-fn inline_marks(text: &str) -> Vec<(usize, usize, String)> {
+/// Marks inside a text that count on from the one after `from` without a gap, as 1), 2), 3) or a), b), c):
+/// (begin, end, label). One in the middle follows a separator.
+fn inline_marks(text: &str, from: u32) -> Vec<(usize, usize, String)> {
     let mut best = Vec::new();
     for (open, first) in [("(", '1'), ("", '1'), ("(", 'a'), ("", 'a')] {
         let mut found = Vec::new();
-        let mut from = 0;
-        for n in 0..50_u32 {
+        let mut at = 0;
+        for n in from..50_u32 {
             let label = if first == '1' {
                 (n + 1).to_string()
             } else {
@@ -245,14 +276,19 @@ fn inline_marks(text: &str) -> Vec<(usize, usize, String)> {
                 }
             };
             let mark = format!("{open}{label}) ");
-            let Some(at) = text[from..].find(&mark).map(|at| at + from) else {
+            let Some(begin) = text[at..].find(&mark).map(|found| found + at) else {
                 break;
             };
-            if at > 0 && !text[..at].ends_with(' ') {
+            let before = text[..begin].trim_end();
+            let separated = before.is_empty()
+                || before.ends_with([';', ',', '.', ':'])
+                || before.ends_with(" and")
+                || before.ends_with(" or");
+            if !separated || (begin > 0 && !text[..begin].ends_with(' ')) {
                 break;
             }
-            from = at + mark.len();
-            found.push((at, from, label));
+            at = begin + mark.len();
+            found.push((begin, at, label));
         }
         if found.len() > best.len() {
             best = found;
@@ -275,7 +311,13 @@ fn finish(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     let text = words.join(" ");
     let text = text.trim_end_matches([';', ',', ' ']);
-    let text = text.strip_suffix(" and").or_else(|| text.strip_suffix(" AND")).unwrap_or(text);
-    let text = text.strip_suffix(" or").or_else(|| text.strip_suffix(" OR")).unwrap_or(text);
+    let text = text
+        .strip_suffix(" and")
+        .or_else(|| text.strip_suffix(" AND"))
+        .unwrap_or(text);
+    let text = text
+        .strip_suffix(" or")
+        .or_else(|| text.strip_suffix(" OR"))
+        .unwrap_or(text);
     text.trim_end_matches([';', ',', ' ']).to_owned()
 }

@@ -104,7 +104,13 @@ fn is_page_matter(line: &str, repeated: &HashMap<String, usize>) -> bool {
         return true;
     }
     let times = repeated.get(&shape).copied().unwrap_or(0);
-    let page_words = ["confidential", "page #", "version #", "protocol no", "protocol number"];
+    let page_words = [
+        "confidential",
+        "page #",
+        "version #",
+        "protocol no",
+        "protocol number",
+    ];
     let is_item = super::marker::read(line).is_some();
     let of_page = page_words.iter().any(|word| shape.contains(word));
     !is_item && ((times >= 2 && of_page) || (times >= 4 && !shape.contains("criteria")))
@@ -113,7 +119,8 @@ fn is_page_matter(line: &str, repeated: &HashMap<String, usize>) -> bool {
 /// A line of a table of contents ends with dots and a page number.
 fn is_contents(line: &str) -> bool {
     let end = line.trim_end_matches(|c: char| c.is_ascii_digit() || c == ' ');
-    end.len() < line.len() && (end.ends_with("....") || end.ends_with(". . .") || end.ends_with("……"))
+    end.len() < line.len()
+        && (end.ends_with("....") || end.ends_with(". . .") || end.ends_with("……"))
 }
 
 #[cfg(test)]

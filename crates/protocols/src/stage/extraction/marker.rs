@@ -67,8 +67,9 @@ pub fn read(line: &str) -> Option<Mark<'_>> {
 fn bullet(line: &str) -> Option<Mark<'_>> {
     let first = line.chars().next()?;
     let rest = &line[first.len_utf8()..];
-    let word = first == 'o' && rest.starts_with("  ");
-    if !BULLETS.contains(first) && !word && !(first == 'o' && next_is_upper(rest)) {
+    // A word processor's small circle often arrives as the letter.
+    let circle = first == 'o' && (rest.starts_with("  ") || next_is_upper(rest));
+    if !BULLETS.contains(first) && !circle {
         return None;
     }
     // A dash may be a minus, and a bullet may touch its word; a sign that can't be either needs no space.
@@ -101,7 +102,11 @@ fn path(line: &str) -> Option<Mark<'_>> {
     }
     let style = Style::Path(parent.to_owned());
     let value = last.parse().ok()?;
-    Some(mark(label.to_owned(), vec![Meaning { style, value }], rest.trim_start()))
+    Some(mark(
+        label.to_owned(),
+        vec![Meaning { style, value }],
+        rest.trim_start(),
+    ))
 }
 
 fn starts_item(rest: &str) -> bool {
@@ -281,6 +286,9 @@ mod tests {
     fn a_letter_that_is_a_roman_number_has_both_meanings() {
         let mark = read("(i) first").unwrap();
         let styles: Vec<&Style> = mark.meanings.iter().map(|m| &m.style).collect();
-        assert_eq!(styles, [&Style::Roman(Dress::Parens), &Style::Lower(Dress::Parens)]);
+        assert_eq!(
+            styles,
+            [&Style::Roman(Dress::Parens), &Style::Lower(Dress::Parens)]
+        );
     }
 }

@@ -59,7 +59,10 @@ pub fn find(lines: &[Line]) -> Vec<Section> {
         }
         if let Some((kind, taken)) = announcement(&lines[at - 1..], number, open.as_ref()) {
             at += taken - 1;
-            if open.as_ref().is_none_or(|open| open.section.kind != kind || open.supposed) {
+            if open
+                .as_ref()
+                .is_none_or(|open| open.section.kind != kind || open.supposed)
+            {
                 done.extend(open.take().filter(|open| !open.supposed));
                 open = Some(begin(kind, number, false));
             }
@@ -141,7 +144,9 @@ fn heading_inside(text: &str) -> Option<usize> {
     ];
     let found = HEADINGS.iter().filter_map(|heading| text.find(heading));
     found
-        .filter(|at| *at > 0 && text[..*at].ends_with(['.', ' ', ';']) && has_sentence(&text[..*at]))
+        .filter(|at| {
+            *at > 0 && text[..*at].ends_with(['.', ' ', ';']) && has_sentence(&text[..*at])
+        })
         .min()
 }
 
@@ -158,7 +163,10 @@ fn without_number(line: &str) -> (&str, &str) {
         .unwrap_or(line.len());
     let (number, rest) = line.split_at(end);
     let rest = rest.strip_prefix([')', ':']).unwrap_or(rest);
-    if !number.is_empty() && number.as_bytes()[0].is_ascii_digit() && (rest.starts_with(' ') || number.ends_with('.')) {
+    if !number.is_empty()
+        && number.as_bytes()[0].is_ascii_digit()
+        && (rest.starts_with(' ') || number.ends_with('.'))
+    {
         return (number.trim_end_matches('.'), rest.trim_start());
     }
     // "A. Inclusion criteria", "IV. Eligibility"
@@ -173,16 +181,84 @@ fn without_number(line: &str) -> (&str, &str) {
 
 /// Words that may stand in front of "inclusion criteria".
 const QUALIFIERS: &[&str] = &[
-    "key", "main", "major", "principal", "general", "specific", "core", "additional", "study", "patient", "patients",
-    "subject", "subjects", "participant", "participants", "primary", "overall", "the", "other", "common", "trial",
-    "clinical", "detailed", "summary", "of", "list", "for", "all", "cohort", "part", "arm", "group", "phase", "a", "b",
-    "c", "1", "2", "3", "i", "ii", "iii", "safety", "efficacy", "screening", "medical", "important", "protocol",
+    "key",
+    "main",
+    "major",
+    "principal",
+    "general",
+    "specific",
+    "core",
+    "additional",
+    "study",
+    "patient",
+    "patients",
+    "subject",
+    "subjects",
+    "participant",
+    "participants",
+    "primary",
+    "overall",
+    "the",
+    "other",
+    "common",
+    "trial",
+    "clinical",
+    "detailed",
+    "summary",
+    "of",
+    "list",
+    "for",
+    "all",
+    "cohort",
+    "part",
+    "arm",
+    "group",
+    "phase",
+    "a",
+    "b",
+    "c",
+    "1",
+    "2",
+    "3",
+    "i",
+    "ii",
+    "iii",
+    "safety",
+    "efficacy",
+    "screening",
+    "medical",
+    "important",
+    "protocol",
 ];
 
 /// Words that a heading may go on with.
 const CONTINUATIONS: &[&str] = &[
-    "for", "of", "in", "at", "cohort", "part", "arm", "group", "phase", "are", "include", "includes", "continued", "cont",
-    "all", "only", "must", "cohorts", "patients", "participants", "subjects", "both", "any", "checklist", "and", "list",
+    "for",
+    "of",
+    "in",
+    "at",
+    "cohort",
+    "part",
+    "arm",
+    "group",
+    "phase",
+    "are",
+    "include",
+    "includes",
+    "continued",
+    "cont",
+    "all",
+    "only",
+    "must",
+    "cohorts",
+    "patients",
+    "participants",
+    "subjects",
+    "both",
+    "any",
+    "checklist",
+    "and",
+    "list",
 ];
 
 const PHRASES: &[(&[&str], Option<Kind>)] = &[
@@ -226,7 +302,10 @@ fn heading<'a>(title: &'a str, line: &Line) -> Option<Heading<'a>> {
         let Some(at) = position(&words, phrase).filter(|at| *at <= 5) else {
             continue;
         };
-        if !words[..at].iter().all(|word| QUALIFIERS.contains(&word.1.as_str())) {
+        if !words[..at]
+            .iter()
+            .all(|word| QUALIFIERS.contains(&word.1.as_str()))
+        {
             continue;
         }
         let end = words[at + phrase.len() - 1].0;
@@ -248,7 +327,10 @@ fn heading<'a>(title: &'a str, line: &Line) -> Option<Heading<'a>> {
         if !fits || (!line.after_gap && title.starts_with(char::is_lowercase)) {
             continue;
         }
-        let rest = follows.unwrap_or_default().trim_start_matches('*').trim_start();
+        let rest = follows
+            .unwrap_or_default()
+            .trim_start_matches('*')
+            .trim_start();
         return Some(match kind {
             Some(kind) if introduces(rest) => Heading::Of(*kind, ""),
             Some(kind) => Heading::Of(*kind, rest),
@@ -276,9 +358,12 @@ fn words(text: &str) -> Vec<(usize, String)> {
 }
 
 fn position(words: &[(usize, String)], phrase: &[&str]) -> Option<usize> {
-    words
-        .windows(phrase.len())
-        .position(|window| window.iter().map(|word| word.1.as_str()).eq(phrase.iter().copied()))
+    words.windows(phrase.len()).position(|window| {
+        window
+            .iter()
+            .map(|word| word.1.as_str())
+            .eq(phrase.iter().copied())
+    })
 }
 
 /// A sentence that says who may or may not take part and ends with a colon; perhaps on several lines. Gives the kind
@@ -287,7 +372,11 @@ fn announcement(lines: &[Line], number: &str, open: Option<&Open>) -> Option<(Ki
     let first = lines.first()?;
     // An item of a list may say the same and is an item nevertheless, unless its number is a section's.
     let is_item = marker::read(&first.text).is_some_and(|_| !number.contains('.'));
-    if is_item || !first.text.starts_with(|c: char| c.is_uppercase() || c.is_ascii_digit()) {
+    if is_item
+        || !first
+            .text
+            .starts_with(|c: char| c.is_uppercase() || c.is_ascii_digit())
+    {
         return None;
     }
     let mut sentence = String::new();
@@ -311,21 +400,69 @@ fn announcement(lines: &[Line], number: &str, open: Option<&Open>) -> Option<(Ki
 }
 
 const PEOPLE: &[&str] = &[
-    "patient", "subject", "participant", "individual", "child", "adult", "person", "people", "volunteer", "women", "men ",
-    "candidate", "infant", "donor", "those who", "anyone", "you ",
+    "patient",
+    "subject",
+    "participant",
+    "individual",
+    "child",
+    "adult",
+    "person",
+    "people",
+    "volunteer",
+    "women",
+    "men ",
+    "candidate",
+    "infant",
+    "donor",
+    "those who",
+    "anyone",
+    "you ",
 ];
 
 const OUT: &[&str] = &[
-    "not eligible", "ineligible", "be excluded", "are excluded", "is excluded", "excluded if", "excluded from", "must not",
-    "may not", "cannot participate", "can not participate", "not be eligible", "not be included", "not be enrolled",
-    "not be enroled", "not meet any", "none of the following", "exclusion criteria", "not participate", "not take part",
+    "not eligible",
+    "ineligible",
+    "be excluded",
+    "are excluded",
+    "is excluded",
+    "excluded if",
+    "excluded from",
+    "must not",
+    "may not",
+    "cannot participate",
+    "can not participate",
+    "not be eligible",
+    "not be included",
+    "not be enrolled",
+    "not be enroled",
+    "not meet any",
+    "none of the following",
+    "exclusion criteria",
+    "not participate",
+    "not take part",
     "will exclude",
 ];
 
 const IN: &[&str] = &[
-    "eligible", "be included", "are included", "must meet", "must fulfil", "must satisfy", "must have all", "inclusion criteria",
-    "be enrolled", "be enroled", "may participate", "can participate", "may take part", "can take part", "meet all",
-    "fulfil all", "fulfill all", "satisfy all", "all of the following",
+    "eligible",
+    "be included",
+    "are included",
+    "must meet",
+    "must fulfil",
+    "must satisfy",
+    "must have all",
+    "inclusion criteria",
+    "be enrolled",
+    "be enroled",
+    "may participate",
+    "can participate",
+    "may take part",
+    "can take part",
+    "meet all",
+    "fulfil all",
+    "fulfill all",
+    "satisfy all",
+    "all of the following",
 ];
 
 fn announced(sentence: &str, now: Option<Kind>) -> Option<Kind> {
@@ -338,7 +475,12 @@ fn announced(sentence: &str, now: Option<Kind>) -> Option<Kind> {
     }
     if says(IN) {
         // Inside a list of exclusions only a clear word turns the page.
-        let clear = says(&["eligible", "be included", "inclusion criteria", "must meet all"]);
+        let clear = says(&[
+            "eligible",
+            "be included",
+            "inclusion criteria",
+            "must meet all",
+        ]);
         return (now != Some(Kind::Exclusion) || clear).then_some(Kind::Inclusion);
     }
     None
@@ -356,15 +498,73 @@ pub fn introduces(text: &str) -> bool {
 
 /// Titles of what usually follows the criteria.
 const FOLLOWING: &[&str] = &[
-    "treatment", "study treatment", "study procedure", "study design", "study intervention", "study drug", "study assessment",
-    "study duration", "withdraw", "discontinu", "randomi", "blinding", "objective", "endpoint", "end point", "outcome",
-    "statistic", "sample size", "background", "schedule", "concomitant", "prohibited", "lifestyle", "screen failure",
-    "screening procedure", "recruitment", "investigational", "dose", "dosage", "dosing", "safety", "efficacy", "assessment",
-    "reference", "appendix", "procedure", "visit", "number of patients", "number of subjects", "number of participants",
-    "rationale", "introduction", "ethic", "data management", "adverse event", "enrolment", "enrollment", "registration",
-    "duration of", "planned", "site selection", "removal of", "strategies for", "consent process", "comparator",
-    "methodology", "intervention", "follow-up", "monitoring", "premature", "rescreening", "re-screening", "subject withdrawal",
-    "patient withdrawal", "participant withdrawal", "test product", "subject identification",
+    "treatment",
+    "study treatment",
+    "study procedure",
+    "study design",
+    "study intervention",
+    "study drug",
+    "study assessment",
+    "study duration",
+    "withdraw",
+    "discontinu",
+    "randomi",
+    "blinding",
+    "objective",
+    "endpoint",
+    "end point",
+    "outcome",
+    "statistic",
+    "sample size",
+    "background",
+    "schedule",
+    "concomitant",
+    "prohibited",
+    "lifestyle",
+    "screen failure",
+    "screening procedure",
+    "recruitment",
+    "investigational",
+    "dose",
+    "dosage",
+    "dosing",
+    "safety",
+    "efficacy",
+    "assessment",
+    "reference",
+    "appendix",
+    "procedure",
+    "visit",
+    "number of patients",
+    "number of subjects",
+    "number of participants",
+    "rationale",
+    "introduction",
+    "ethic",
+    "data management",
+    "adverse event",
+    "enrolment",
+    "enrollment",
+    "registration",
+    "duration of",
+    "planned",
+    "site selection",
+    "removal of",
+    "strategies for",
+    "consent process",
+    "comparator",
+    "methodology",
+    "intervention",
+    "follow-up",
+    "monitoring",
+    "premature",
+    "rescreening",
+    "re-screening",
+    "subject withdrawal",
+    "patient withdrawal",
+    "participant withdrawal",
+    "test product",
+    "subject identification",
 ];
 
 /// Does a line end the section: the title of something else?
@@ -380,7 +580,9 @@ fn ends(open: &Open, line: &Line, number: &str, title: &str) -> bool {
         if number.contains('.') {
             // 4.1.2 in section 4.1 is an item, 4.2 is the next section.
             let inside = format!("{}.", open.number);
-            return !open.number.is_empty() && !number.starts_with(&inside) && !inside_list(open, number);
+            return !open.number.is_empty()
+                && !number.starts_with(&inside)
+                && !inside_list(open, number);
         }
         let value: u32 = number.parse().unwrap_or(0);
         let expected = value == open.last + 1;

@@ -116,7 +116,10 @@ fn comparison(before: &[Token<'_>]) -> (Option<Bound>, usize) {
     }
     for (words, bound) in FRONT {
         if let Some(start) = end.checked_sub(words.len())
-            && before[start..].iter().zip(*words).all(|(token, word)| token.is_word(word))
+            && before[start..]
+                .iter()
+                .zip(*words)
+                .all(|(token, word)| token.is_word(word))
         {
             return (Some(*bound), start);
         }
@@ -129,7 +132,10 @@ fn bound(tokens: &[Token<'_>], at: usize) -> (usize, bool) {
     let word = |at: usize, word: &str| tokens.get(at).is_some_and(|token| token.is_word(word));
     if (word(at, "less") || word(at, "younger")) && word(at + 1, "than") {
         (at + 2, true)
-    } else if word(at, "below") || word(at, "under") || tokens.get(at).is_some_and(|t| t.is_sign('<')) {
+    } else if word(at, "below")
+        || word(at, "under")
+        || tokens.get(at).is_some_and(|t| t.is_sign('<'))
+    {
         (at + 1, true)
     } else if tokens.get(at).is_some_and(|token| token.is_sign('≤')) {
         (at + 1, false)
@@ -153,9 +159,15 @@ fn closing(tokens: &[Token<'_>], mut at: usize) -> Option<Bound> {
     if !word(at, "or") && !word(at, "and") {
         return None;
     }
-    if ["older", "above", "over", "more", "greater", "up", "upwards"].iter().any(|w| word(at + 1, w)) {
+    if ["older", "above", "over", "more", "greater", "up", "upwards"]
+        .iter()
+        .any(|w| word(at + 1, w))
+    {
         Some(Bound::AtLeast)
-    } else if ["younger", "below", "under", "less"].iter().any(|w| word(at + 1, w)) {
+    } else if ["younger", "below", "under", "less"]
+        .iter()
+        .any(|w| word(at + 1, w))
+    {
         Some(Bound::AtMost)
     } else {
         None
@@ -179,15 +191,23 @@ fn unit(token: &Token<'_>) -> Option<AgeUnit> {
 fn speaks_of_age(tokens: &[Token<'_>], before: usize, after: usize, has_unit: bool) -> bool {
     let near = &tokens[before.saturating_sub(4)..before];
     let word = |at: usize, word: &str| tokens.get(at).is_some_and(|token| token.is_word(word));
-    let named = near.iter().rev().take_while(|token| !token.is_sign(';')).any(|token| {
-        ["age", "aged", "ages"].iter().any(|name| token.is_word(name))
-    });
+    let named = near
+        .iter()
+        .rev()
+        .take_while(|token| !token.is_sign(';'))
+        .any(|token| {
+            ["age", "aged", "ages"]
+                .iter()
+                .any(|name| token.is_word(name))
+        });
     // "age at diagnosis" and the like are ages as well; "aged" may also stand behind.
     let of_age = (word(after, "of") && word(after + 1, "age"))
         || word(after, "old")
         || word(after, "older")
         || (word(after, "or") || word(after, "and"))
-            && ["older", "younger"].iter().any(|name| word(after + 1, name));
+            && ["older", "younger"]
+                .iter()
+                .any(|name| word(after + 1, name));
     let compared = tokens[before..]
         .first()
         .is_some_and(|token| token.is_word("older") || token.is_word("younger"));
@@ -205,7 +225,11 @@ fn same_unit(min: (f64, AgeUnit), max: (f64, AgeUnit)) -> (f64, f64, AgeUnit) {
         AgeUnit::Weeks => 7.0,
         AgeUnit::Days => 1.0,
     };
-    let unit = if days(min.1) < days(max.1) { min.1 } else { max.1 };
+    let unit = if days(min.1) < days(max.1) {
+        min.1
+    } else {
+        max.1
+    };
     let convert = |(value, from): (f64, AgeUnit)| {
         let value = value * days(from) / days(unit);
         (value * 100.0).round() / 100.0
@@ -220,7 +244,9 @@ mod tests {
     fn said(text: &str) -> Option<String> {
         age(text).map(|age| {
             let bound = |value: Option<f64>, open: bool| {
-                value.map_or("-".to_owned(), |v| format!("{}{v}", if open { "!" } else { "" }))
+                value.map_or("-".to_owned(), |v| {
+                    format!("{}{v}", if open { "!" } else { "" })
+                })
             };
             format!(
                 "{}..{} {:?}",
@@ -234,7 +260,10 @@ mod tests {
     #[test]
     fn ages_are_read_in_many_spellings() {
         for (text, expected) in [
-            ("Male or female, aged 18 to 75 years (both inclusive)", "18..75 Years"),
+            (
+                "Male or female, aged 18 to 75 years (both inclusive)",
+                "18..75 Years",
+            ),
             ("Age ≥ 18 years", "18..- Years"),
             ("Age >= 18", "18..- Years"),
             ("≥18 years of age", "18..- Years"),

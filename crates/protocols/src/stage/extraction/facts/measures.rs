@@ -127,7 +127,10 @@ pub fn measures(text: &str) -> Vec<Measure> {
     let mut found: Vec<Measure> = Vec::new();
     let mut at = 0;
     while at < tokens.len() {
-        match tokens[at].number().and_then(|value| read(text, &tokens, at, value)) {
+        match tokens[at]
+            .number()
+            .and_then(|value| read(text, &tokens, at, value))
+        {
             Some((measures, next)) => {
                 found.extend(measures);
                 at = next;
@@ -148,7 +151,8 @@ fn read(text: &str, tokens: &[Token<'_>], at: usize, value: f64) -> Option<(Vec<
         let upper = tokens[second].number()?;
         let shown = if end_unit.is_empty() { unit } else { end_unit };
         if upper > value && !shown.is_empty() {
-            let words = |from: usize, to: usize| text[tokens[from].start..tokens[to - 1].end].to_owned();
+            let words =
+                |from: usize, to: usize| text[tokens[from].start..tokens[to - 1].end].to_owned();
             let measure = |comparator, value, text| Measure {
                 text,
                 comparator,
@@ -199,7 +203,10 @@ fn front(before: &[Token<'_>]) -> (Option<Comparator>, usize) {
     }
     let fits = |words: &[&str]| {
         let start = end.checked_sub(words.len())?;
-        let same = before[start..].iter().zip(words).all(|(token, word)| token.is_word(word));
+        let same = before[start..]
+            .iter()
+            .zip(words)
+            .all(|(token, word)| token.is_word(word));
         same.then_some(start)
     };
     let best = IN_FRONT
@@ -264,7 +271,11 @@ fn unit<'a>(text: &str, tokens: &[Token<'_>], at: usize) -> (&'a str, usize) {
             .map(char::len_utf8)
             .sum::<usize>()
             + first.start;
-        let next = tokens.iter().skip(at).take_while(|token| token.start < end).count();
+        let next = tokens
+            .iter()
+            .skip(at)
+            .take_while(|token| token.start < end)
+            .count();
         return (shown, at + next);
     }
     ("", at)
@@ -279,7 +290,9 @@ mod tests {
             .into_iter()
             .map(|m| {
                 let sign = serde_json::to_value(m.comparator).unwrap();
-                format!("{} {} {}", sign.as_str().unwrap(), m.value, m.unit).trim_end().to_owned()
+                format!("{} {} {}", sign.as_str().unwrap(), m.value, m.unit)
+                    .trim_end()
+                    .to_owned()
             })
             .collect()
     }
@@ -287,16 +300,28 @@ mod tests {
     #[test]
     fn measures_are_read_in_many_spellings() {
         for (text, expected) in [
-            ("HbA1c between 7.0% and 10.5% (53 to 91 mmol/mol)", vec![">= 7 %", "<= 10.5 %", ">= 53 mmol/mol", "<= 91 mmol/mol"]),
-            ("BMI >= 25.0 kg/m2 and < 45 kg/m2", vec![">= 25 kg/m2", "< 45 kg/m2"]),
+            (
+                "HbA1c between 7.0% and 10.5% (53 to 91 mmol/mol)",
+                vec![">= 7 %", "<= 10.5 %", ">= 53 mmol/mol", "<= 91 mmol/mol"],
+            ),
+            (
+                "BMI >= 25.0 kg/m2 and < 45 kg/m2",
+                vec![">= 25 kg/m2", "< 45 kg/m2"],
+            ),
             ("metformin of at least 1500 mg/day", vec![">= 1500 mg/day"]),
             ("metformin ≥ 1,500 mg", vec![">= 1500 mg"]),
             ("eGFR < 45 mL/min/1.73 m2", vec!["< 45 mL/min/1.73 m2"]),
-            ("ALT > 2.5 times the upper limit of normal", vec!["> 2.5 ULN"]),
+            (
+                "ALT > 2.5 times the upper limit of normal",
+                vec!["> 2.5 ULN"],
+            ),
             ("Total bilirubin ≤ 1.5 × ULN", vec!["<= 1.5 ULN"]),
             ("Neutrophils ≥ 1.5 × 10^9/L", vec![">= 1.5 10^9/L"]),
             ("Platelets ≥ 100 x 10^9/L", vec![">= 100 10^9/L"]),
-            ("FEV1 of 60% or more of the predicted value", vec![">= 60 %"]),
+            (
+                "FEV1 of 60% or more of the predicted value",
+                vec![">= 60 %"],
+            ),
             ("QTcF > 470 ms", vec!["> 470 ms"]),
             ("surgery within 28 days before", vec!["<= 28 days"]),
             ("stroke within the last 6 months", vec!["<= 6 months"]),

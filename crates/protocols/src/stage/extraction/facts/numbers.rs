@@ -40,12 +40,15 @@ impl Token<'_> {
 /// Numbers that are often written as words.
 fn named(word: &str) -> Option<f64> {
     const NAMES: [&str; 13] = [
-        "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+        "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+        "eleven", "twelve",
     ];
     if word.eq_ignore_ascii_case("eighteen") {
         return Some(18.0);
     }
-    let at = NAMES.iter().position(|name| word.eq_ignore_ascii_case(name))?;
+    let at = NAMES
+        .iter()
+        .position(|name| word.eq_ignore_ascii_case(name))?;
     u8::try_from(at).ok().map(f64::from)
 }
 
@@ -68,7 +71,8 @@ pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
                 end = at + next.len_utf8();
                 rest.next();
             }
-            let piece = read(&text[start..end]).map_or(Piece::Word(&text[start..end]), Piece::Number);
+            let piece =
+                read(&text[start..end]).map_or(Piece::Word(&text[start..end]), Piece::Number);
             tokens.push(Token { piece, start, end });
             continue;
         }
@@ -93,10 +97,11 @@ pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
 
 /// `1,500` is a thousand and a half, `1,5` one and a half.
 fn read(text: &str) -> Option<f64> {
-    let thousands = text.contains(',') && text.split(',').skip(1).all(|group| {
-        let whole = group.split('.').next().unwrap_or(group);
-        whole.len() == 3
-    });
+    let thousands = text.contains(',')
+        && text.split(',').skip(1).all(|group| {
+            let whole = group.split('.').next().unwrap_or(group);
+            whole.len() == 3
+        });
     if thousands {
         return text.replace(',', "").parse().ok();
     }
