@@ -1,5 +1,8 @@
 //! Where inclusion and exclusion criteria begin and end.
 
+mod words;
+
+use self::words::{CONTINUATIONS, FOLLOWING, IN, OUT, PEOPLE, QUALIFIERS, begins, has, says};
 use super::{lines::Line, marker};
 use crate::model::Kind;
 
@@ -179,88 +182,6 @@ fn without_number(line: &str) -> (&str, &str) {
     ("", line)
 }
 
-/// Words that may stand in front of "inclusion criteria".
-const QUALIFIERS: &[&str] = &[
-    "key",
-    "main",
-    "major",
-    "principal",
-    "general",
-    "specific",
-    "core",
-    "additional",
-    "study",
-    "patient",
-    "patients",
-    "subject",
-    "subjects",
-    "participant",
-    "participants",
-    "primary",
-    "overall",
-    "the",
-    "other",
-    "common",
-    "trial",
-    "clinical",
-    "detailed",
-    "summary",
-    "of",
-    "list",
-    "for",
-    "all",
-    "cohort",
-    "part",
-    "arm",
-    "group",
-    "phase",
-    "a",
-    "b",
-    "c",
-    "1",
-    "2",
-    "3",
-    "i",
-    "ii",
-    "iii",
-    "safety",
-    "efficacy",
-    "screening",
-    "medical",
-    "important",
-    "protocol",
-];
-
-/// Words that a heading may go on with.
-const CONTINUATIONS: &[&str] = &[
-    "for",
-    "of",
-    "in",
-    "at",
-    "cohort",
-    "part",
-    "arm",
-    "group",
-    "phase",
-    "are",
-    "include",
-    "includes",
-    "continued",
-    "cont",
-    "all",
-    "only",
-    "must",
-    "cohorts",
-    "patients",
-    "participants",
-    "subjects",
-    "both",
-    "any",
-    "checklist",
-    "and",
-    "list",
-];
-
 const PHRASES: &[(&[&str], Option<Kind>)] = &[
     (&["non", "inclusion", "criteria"], Some(Kind::Exclusion)),
     (&["noninclusion", "criteria"], Some(Kind::Exclusion)),
@@ -283,7 +204,7 @@ const PHRASES: &[(&[&str], Option<Kind>)] = &[
 
 /// A title that speaks of criteria.
 fn heading<'a>(title: &'a str, line: &Line) -> Option<Heading<'a>> {
-    let words = words(title);
+    let words = words_of(title);
     if words.is_empty() || words.len() > 200 {
         return None;
     }
@@ -302,10 +223,7 @@ fn heading<'a>(title: &'a str, line: &Line) -> Option<Heading<'a>> {
         let Some(at) = position(&words, phrase).filter(|at| *at <= 5) else {
             continue;
         };
-        if !words[..at]
-            .iter()
-            .all(|word| QUALIFIERS.contains(&word.1.as_str()))
-        {
+        if !words[..at].iter().all(|word| has(QUALIFIERS, &word.1)) {
             continue;
         }
         let end = words[at + phrase.len() - 1].0;
@@ -318,7 +236,7 @@ fn heading<'a>(title: &'a str, line: &Line) -> Option<Heading<'a>> {
             (None, tail_words) => {
                 let next = &words[at + phrase.len()].1;
                 tail_words <= 8
-                    && (tail.starts_with('(') || CONTINUATIONS.contains(&next.as_str()))
+                    && (tail.starts_with('(') || has(CONTINUATIONS, next))
                     && !tail.ends_with(['.', ','])
                     && (line.after_gap || tail.ends_with(':'))
             }
@@ -341,7 +259,7 @@ fn heading<'a>(title: &'a str, line: &Line) -> Option<Heading<'a>> {
 }
 
 /// Words with the place where each ends.
-fn words(text: &str) -> Vec<(usize, String)> {
+fn words_of(text: &str) -> Vec<(usize, String)> {
     let mut words: Vec<(usize, String)> = Vec::new();
     let mut word = String::new();
     for (at, c) in text.char_indices().take(2_000) {
@@ -399,88 +317,19 @@ fn announcement(lines: &[Line], number: &str, open: Option<&Open>) -> Option<(Ki
     None
 }
 
-const PEOPLE: &[&str] = &[
-    "patient",
-    "subject",
-    "participant",
-    "individual",
-    "child",
-    "adult",
-    "person",
-    "people",
-    "volunteer",
-    "women",
-    "men ",
-    "candidate",
-    "infant",
-    "donor",
-    "those who",
-    "anyone",
-    "you ",
-];
-
-const OUT: &[&str] = &[
-    "not eligible",
-    "ineligible",
-    "be excluded",
-    "are excluded",
-    "is excluded",
-    "excluded if",
-    "excluded from",
-    "must not",
-    "may not",
-    "cannot participate",
-    "can not participate",
-    "not be eligible",
-    "not be included",
-    "not be enrolled",
-    "not be enroled",
-    "not meet any",
-    "none of the following",
-    "exclusion criteria",
-    "not participate",
-    "not take part",
-    "will exclude",
-];
-
-const IN: &[&str] = &[
-    "eligible",
-    "be included",
-    "are included",
-    "must meet",
-    "must fulfil",
-    "must satisfy",
-    "must have all",
-    "inclusion criteria",
-    "be enrolled",
-    "be enroled",
-    "may participate",
-    "can participate",
-    "may take part",
-    "can take part",
-    "meet all",
-    "fulfil all",
-    "fulfill all",
-    "satisfy all",
-    "all of the following",
-];
-
 fn announced(sentence: &str, now: Option<Kind>) -> Option<Kind> {
-    let says = |words: &[&str]| words.iter().any(|word| sentence.contains(word));
-    if sentence.split_whitespace().count() > 45 || !says(PEOPLE) {
+    if sentence.split_whitespace().count() > 45 || !says(sentence, PEOPLE) {
         return None;
     }
-    if says(OUT) {
+    if says(sentence, OUT) {
         return Some(Kind::Exclusion);
     }
-    if says(IN) {
+    if says(sentence, IN) {
         // Inside a list of exclusions only a clear word turns the page.
-        let clear = says(&[
-            "eligible",
-            "be included",
-            "inclusion criteria",
-            "must meet all",
-        ]);
+        let clear = says(
+            sentence,
+            "eligible|be included|inclusion criteria|must meet all",
+        );
         return (now != Some(Kind::Exclusion) || clear).then_some(Kind::Inclusion);
     }
     None
@@ -495,77 +344,6 @@ pub fn introduces(text: &str) -> bool {
     let introduces = points.iter().any(|word| lower.contains(word));
     short && introduces && (text.ends_with(':') || lower.contains("the following"))
 }
-
-/// Titles of what usually follows the criteria.
-const FOLLOWING: &[&str] = &[
-    "treatment",
-    "study treatment",
-    "study procedure",
-    "study design",
-    "study intervention",
-    "study drug",
-    "study assessment",
-    "study duration",
-    "withdraw",
-    "discontinu",
-    "randomi",
-    "blinding",
-    "objective",
-    "endpoint",
-    "end point",
-    "outcome",
-    "statistic",
-    "sample size",
-    "background",
-    "schedule",
-    "concomitant",
-    "prohibited",
-    "lifestyle",
-    "screen failure",
-    "screening procedure",
-    "recruitment",
-    "investigational",
-    "dose",
-    "dosage",
-    "dosing",
-    "safety",
-    "efficacy",
-    "assessment",
-    "reference",
-    "appendix",
-    "procedure",
-    "visit",
-    "number of patients",
-    "number of subjects",
-    "number of participants",
-    "rationale",
-    "introduction",
-    "ethic",
-    "data management",
-    "adverse event",
-    "enrolment",
-    "enrollment",
-    "registration",
-    "duration of",
-    "planned",
-    "site selection",
-    "removal of",
-    "strategies for",
-    "consent process",
-    "comparator",
-    "methodology",
-    "intervention",
-    "follow-up",
-    "monitoring",
-    "premature",
-    "rescreening",
-    "re-screening",
-    "subject withdrawal",
-    "patient withdrawal",
-    "participant withdrawal",
-    "test product",
-    "subject identification",
-];
 
 /// Does a line end the section: the title of something else?
 fn ends(open: &Open, line: &Line, number: &str, title: &str) -> bool {
@@ -605,8 +383,7 @@ fn inside_list(open: &Open, number: &str) -> bool {
 }
 
 fn follows(title: &str) -> bool {
-    let lower = title.to_lowercase();
-    FOLLOWING.iter().any(|word| lower.starts_with(word))
+    begins(&title.to_lowercase(), FOLLOWING)
 }
 
 fn is_shouted(title: &str) -> bool {
