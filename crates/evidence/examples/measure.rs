@@ -139,7 +139,7 @@ async fn bare(
                 tokio::spawn(async move { cases.attach(upload).await })
                     .await
                     .expect("a call")
-                    .expect("attached")
+                    .expect("attached");
             }
         })
         .await;
