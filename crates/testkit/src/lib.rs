@@ -6,6 +6,7 @@
 //! - [`proxy`]: a network between the program and its peers that fails as told.
 //! - [`process`]: the program as a child process that can be killed.
 //! - [`s3`]: an S3 server that goes away and comes back.
+//! - [`servers`]: real brokers: NATS, RabbitMQ and Kafka.
 //!
 //! Everything is safe to use from tests that run side by side.
 #![allow(
@@ -21,6 +22,7 @@ pub mod db;
 pub mod process;
 pub mod proxy;
 pub mod s3;
+pub mod servers;
 pub mod wait;
 
 pub use db::TestDb;

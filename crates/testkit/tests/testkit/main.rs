@@ -1,6 +1,7 @@
 //! The test kit itself must be trustworthy.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod brokers;
 mod crashing;
 mod databases;
 mod network;

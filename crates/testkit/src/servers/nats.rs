@@ -1,0 +1,49 @@
+//! `nats-server` with JetStream.
+
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, TcpStream};
+use std::process::Command;
+use std::time::Duration;
+
+use super::child::Commands;
+use super::place::{Place, free_port};
+
+pub(super) fn version() -> Result<String, String> {
+    let answer = Command::new("nats-server")
+        .arg("--version")
+        .output()
+        .map_err(|_| "nats-server is not installed".to_owned())?;
+    Ok(String::from_utf8_lossy(&answer.stdout).trim().to_owned())
+}
+
+pub(super) fn commands(place: &Place) -> (String, Commands) {
+    let port = free_port();
+    let words = [
+        "nats-server",
+        "-js",
+        "-sd",
+        &place.path("data"),
+        "-a",
+        "127.0.0.1",
+        "-p",
+        &port.to_string(),
+    ];
+    let commands = Commands {
+        helpers: Vec::new(),
+        server: words.map(str::to_owned).to_vec(),
+        env: Vec::new(),
+        ready: Box::new(move |_| greets(port)),
+    };
+    (format!("nats://127.0.0.1:{port}"), commands)
+}
+
+/// A server that is ready says so to whoever connects, and that it has JetStream.
+fn greets(port: u16) -> bool {
+    let Ok(stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else {
+        return false;
+    };
+    let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
+    let mut line = String::new();
+    let read = BufReader::new(stream).read_line(&mut line);
+    read.is_ok() && line.starts_with("INFO ") && line.contains("\"jetstream\":true")
+}
