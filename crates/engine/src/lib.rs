@@ -54,7 +54,8 @@ pub const fn migrations() -> migrate::MigrationSet {
             "0202_message_log",
             "0203_delivery",
             "0204_publish",
-            "0205_replay"
+            "0205_replay",
+            "0206_take_in"
         ]
     )
 }

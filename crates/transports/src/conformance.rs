@@ -68,7 +68,8 @@ pub trait Outage: Harness {
     fn start(&self) -> BoxFuture<'_, ()>;
 }
 
-/// Makes a test of every promise: `conformance_tests!(make_harness, make_outage_harness)`, both async functions.
+/// Makes a test of every promise: `conformance_tests!(make_harness, make_outage_harness)`, both async functions that give
+/// a harness, or none where there is no such server.
 #[macro_export]
 macro_rules! conformance_tests {
     ($harness:path, $outage:path) => {
@@ -107,8 +108,10 @@ macro_rules! conformance_tests {
         $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $promise() {
-                let harness = $harness().await;
-                $crate::conformance::$module::$promise(&harness).await;
+                // None: the server is not installed, which was said.
+                if let Some(harness) = $harness().await {
+                    $crate::conformance::$module::$promise(&harness).await;
+                }
             }
         )*
     };

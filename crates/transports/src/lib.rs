@@ -5,9 +5,15 @@
 //!
 //! - [`postgres`]: the default; needs nothing but the database, fans out to every subscribed group, keeps a log from
 //!   which a group can be served again, and can settle in the consumer's own transaction.
+//! - [`nats`], [`rabbitmq`], [`kafka`] (features of the same names): through a broker to the consumer's database; see
+//!   [`outside`].
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+#[cfg(feature = "nats")]
+pub mod nats;
+#[cfg(any(feature = "kafka", feature = "rabbitmq", feature = "nats"))]
+pub mod outside;
 pub mod postgres;
 
 pub use postgres::PostgresTransport;

@@ -13,6 +13,7 @@ mod log;
 mod publish;
 mod receive;
 mod settle;
+mod take_in;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -23,7 +23,8 @@ impl Place {
     pub fn new(name: &str) -> Self {
         let root = std::env::temp_dir().join(format!("postrider-brokers-{}", geteuid()));
         std::fs::create_dir_all(&root).expect("a directory for brokers");
-        std::fs::set_permissions(&root, Permissions::from_mode(0o700)).expect("a private directory");
+        std::fs::set_permissions(&root, Permissions::from_mode(0o700))
+            .expect("a private directory");
         sweep(&root);
         let unique = uuid::Uuid::new_v4().as_u64_pair().0;
         let dir = root.join(format!("{}-{name}-{unique:x}", std::process::id()));

@@ -30,7 +30,13 @@ pub(super) fn commands(place: &Place) -> (String, Commands) {
         &format!("listeners.tcp.1 = 127.0.0.1:{port}\nloopback_users = none\n"),
     );
     let plugins = place.write("enabled_plugins", "[].\n");
-    let epmd = ["epmd", "-address", "127.0.0.1", "-port", &mapper.to_string()];
+    let epmd = [
+        "epmd",
+        "-address",
+        "127.0.0.1",
+        "-port",
+        &mapper.to_string(),
+    ];
     let commands = Commands {
         helpers: vec![epmd.map(str::to_owned).to_vec()],
         server: vec![SCRIPT.to_owned()],

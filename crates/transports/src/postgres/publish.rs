@@ -80,19 +80,14 @@ async fn call(
     connection: &mut PgConnection,
     batch: &[Message],
 ) -> Result<Vec<Published>, sqlx::Error> {
-    fn texts<'a>(
-        batch: &'a [Message],
-        of: impl Fn(&'a Message) -> Option<&'a str>,
-    ) -> Vec<Option<&'a str>> {
-        batch.iter().map(of).collect()
-    }
+    let columns = Columns::of(batch);
     let statuses: Vec<String> = sqlx::query_scalar(PUBLISH)
-        .bind(batch.iter().map(|m| m.id.uuid()).collect::<Vec<_>>())
-        .bind(texts(batch, |m| Some(&m.topic)))
-        .bind(texts(batch, |m| m.key.as_deref()))
-        .bind(texts(batch, |m| Some(&m.payload)))
-        .bind(texts(batch, |m| m.headers.as_deref()))
-        .bind(texts(batch, |m| m.trace.as_deref()))
+        .bind(columns.ids)
+        .bind(columns.topics)
+        .bind(columns.keys)
+        .bind(columns.payloads)
+        .bind(columns.headers)
+        .bind(columns.traces)
         .fetch_all(connection)
         .await?;
     Ok(statuses
@@ -102,6 +97,29 @@ async fn call(
             _ => Published::Unroutable,
         })
         .collect())
+}
+
+/// A batch, column by column.
+pub(super) struct Columns<'a> {
+    pub ids: Vec<uuid::Uuid>,
+    pub topics: Vec<&'a str>,
+    pub keys: Vec<Option<&'a str>>,
+    pub payloads: Vec<&'a str>,
+    pub headers: Vec<Option<&'a str>>,
+    pub traces: Vec<Option<&'a str>>,
+}
+
+impl<'a> Columns<'a> {
+    pub fn of(batch: &'a [Message]) -> Self {
+        Self {
+            ids: batch.iter().map(|m| m.id.uuid()).collect(),
+            topics: batch.iter().map(|m| &*m.topic).collect(),
+            keys: batch.iter().map(|m| m.key.as_deref()).collect(),
+            payloads: batch.iter().map(|m| &*m.payload).collect(),
+            headers: batch.iter().map(|m| m.headers.as_deref()).collect(),
+            traces: batch.iter().map(|m| m.trace.as_deref()).collect(),
+        }
+    }
 }
 
 /// In the order given, none too large; a message that is too large by itself goes alone.

@@ -39,7 +39,7 @@ pub fn pool(options: PgConnectOptions) -> PgPool {
         .connect_lazy_with(options)
 }
 
-async fn dead_letters(pool: PgPool, group: &str) -> Vec<DeadLetter> {
+pub async fn dead_letters(pool: PgPool, group: &str) -> Vec<DeadLetter> {
     let rows: Vec<(uuid::Uuid, i32, String)> = sqlx::query_as(DEAD)
         .bind(group)
         .fetch_all(&pool)
@@ -58,10 +58,10 @@ pub struct Shared {
     pub db: TestDb,
 }
 
-pub async fn shared() -> Shared {
-    Shared {
+pub async fn shared() -> Option<Shared> {
+    Some(Shared {
         db: database().await,
-    }
+    })
 }
 
 impl Harness for Shared {
@@ -85,18 +85,18 @@ pub struct Private {
     server: Mutex<Option<Postgres>>,
 }
 
-pub async fn private() -> Private {
+pub async fn private() -> Option<Private> {
     let dir = postrider_testkit::builders::data_dir();
     let server = Postgres::start(settings(&dir)).await.unwrap();
     let options = server.connect_options();
     let mut connection = PgConnection::connect_with(&options).await.unwrap();
     migrate(&mut connection).await.unwrap();
     connection.close().await.unwrap();
-    Private {
+    Some(Private {
         dir,
         options,
         server: Mutex::new(Some(server)),
-    }
+    })
 }
 
 fn settings(dir: &TempDir) -> Options {

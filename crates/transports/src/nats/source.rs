@@ -1,0 +1,211 @@
+//! A group's messages of one topic, in the stream's order.
+//!
+//! A pull consumer hands out messages to whoever asks: two intakes of a group get pieces, and an answer that gets lost on its
+//! way leaves a hole until the server delivers it again. So order is kept by the stream's own numbers: a message is let
+//! through when all before it were acknowledged or are let through first. A hole is waited for, unless the server says that
+//! nobody else holds anything: then what is missing was deleted.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::PullConsumer;
+use async_nats::jetstream::message::Acker;
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use postrider_engine::transport::{Message, TransportError};
+use tokio::time::Instant;
+
+use super::{ACK_WAIT, Link, MOST, NAME, consumer_name, stream_name, unavailable};
+use crate::outside::{Arrival, Cause, Source};
+
+const MOST_BYTES: usize = 8 * 1024 * 1024;
+/// How long to wait before a hole is looked at again.
+const HOLE: Duration = Duration::from_millis(20);
+/// What an answer may take beyond the wait that was asked for.
+const GRACE: Duration = Duration::from_secs(2);
+
+pub(super) struct NatsSource {
+    link: Link,
+    topic: String,
+    group: String,
+    consumer: Option<PullConsumer>,
+    /// The number in the stream that comes next.
+    next: u64,
+    /// Pulled and not let through, by number.
+    held: BTreeMap<u64, Held>,
+    /// Let through and not acknowledged.
+    taken: Vec<Acker>,
+}
+
+struct Held {
+    message: Message,
+    acker: Acker,
+    since: Instant,
+}
+
+impl NatsSource {
+    pub fn new(link: Link, topic: &str, group: &str) -> Self {
+        Self {
+            link,
+            topic: topic.to_owned(),
+            group: group.to_owned(),
+            consumer: None,
+            next: 0,
+            held: BTreeMap::new(),
+            taken: Vec::new(),
+        }
+    }
+
+    async fn fetch(&mut self, wait: Duration) -> Result<Vec<Message>, Cause> {
+        self.taken.clear();
+        // The server will deliver these again, perhaps to somebody else.
+        self.held
+            .retain(|_, held| held.since.elapsed() < ACK_WAIT * 3 / 4);
+        let consumer = self.consumer().await?;
+        let before = self.held.len();
+        self.pull(&consumer, MOST.saturating_sub(before), None)
+            .await?;
+        if self.held.is_empty() {
+            self.pull(&consumer, 1, Some(wait)).await?;
+        }
+        let batch = self.let_through();
+        if !batch.is_empty() || self.held.is_empty() {
+            return Ok(batch);
+        }
+        self.look(&consumer).await?;
+        let batch = self.let_through();
+        if batch.is_empty() {
+            tokio::time::sleep(HOLE).await;
+        }
+        Ok(batch)
+    }
+
+    async fn consumer(&mut self) -> Result<PullConsumer, Cause> {
+        if let Some(consumer) = &self.consumer {
+            return Ok(consumer.clone());
+        }
+        let context = self.link.context().await?;
+        let stream = context.get_stream(stream_name(&self.topic)).await?;
+        let consumer: PullConsumer = stream.get_consumer(&consumer_name(&self.group)).await?;
+        self.next = consumer.cached_info().ack_floor.stream_sequence + 1;
+        self.consumer = Some(consumer.clone());
+        Ok(consumer)
+    }
+
+    /// What is there now, or what comes first within this time.
+    async fn pull(
+        &mut self,
+        consumer: &PullConsumer,
+        most: usize,
+        wait: Option<Duration>,
+    ) -> Result<(), Cause> {
+        if most == 0 {
+            return Ok(());
+        }
+        let limit = wait.unwrap_or_default() + GRACE;
+        let pulling = async {
+            let mut batch = match wait {
+                Some(wait) => {
+                    let batch = consumer.batch().max_messages(most).expires(wait);
+                    batch.messages().await?
+                }
+                None => {
+                    let batch = consumer.fetch().max_messages(most).max_bytes(MOST_BYTES);
+                    batch.expires(GRACE).messages().await?
+                }
+            };
+            while let Some(message) = batch.next().await {
+                self.hold(message?)?;
+            }
+            Ok(())
+        };
+        // If an answer got lost, what it carried comes again.
+        tokio::time::timeout(limit, pulling).await.unwrap_or(Ok(()))
+    }
+
+    fn hold(&mut self, came: async_nats::jetstream::Message) -> Result<(), Cause> {
+        let number = came.info()?.stream_sequence;
+        let (came, acker) = came.split();
+        let headers = came.headers.unwrap_or_default();
+        let mut id = None;
+        let mut fields = Vec::new();
+        for (name, values) in headers.iter() {
+            let name: &str = name.as_ref();
+            let Some(value) = values.first() else {
+                continue;
+            };
+            if name.eq_ignore_ascii_case("nats-msg-id") {
+                id = Some(value.to_string());
+            } else if !name.to_ascii_lowercase().starts_with("nats-") {
+                fields.push((name.to_owned(), value.to_string()));
+            }
+        }
+        let arrival = Arrival {
+            id,
+            place: [NAME, &stream_name(&self.topic), &number.to_string()],
+            topic: &self.topic,
+            key: None,
+            payload: &came.payload,
+            fields,
+        };
+        let held = Held {
+            message: arrival.open(),
+            acker,
+            since: Instant::now(),
+        };
+        self.held.insert(number, held);
+        Ok(())
+    }
+
+    fn let_through(&mut self) -> Vec<Message> {
+        let mut batch = Vec::new();
+        while let Some(first) = self.held.first_entry() {
+            let number = *first.key();
+            if number > self.next {
+                break;
+            }
+            self.next = self.next.max(number + 1);
+            let held = first.remove();
+            batch.push(held.message);
+            self.taken.push(held.acker);
+        }
+        batch
+    }
+
+    /// Somebody else may have acknowledged what is missing; or nobody has it.
+    async fn look(&mut self, consumer: &PullConsumer) -> Result<(), Cause> {
+        let info = consumer.get_info().await?;
+        self.next = self.next.max(info.ack_floor.stream_sequence + 1);
+        if info.num_ack_pending == self.held.len()
+            && let Some((first, _)) = self.held.first_key_value()
+        {
+            self.next = self.next.max(*first);
+        }
+        Ok(())
+    }
+}
+
+impl Source for NatsSource {
+    fn fetch(&mut self, wait: Duration) -> BoxFuture<'_, Result<Vec<Message>, TransportError>> {
+        Box::pin(async move {
+            let fetched = self.fetch(wait).await;
+            if fetched.is_err() {
+                self.consumer = None;
+            }
+            fetched.map_err(unavailable)
+        })
+    }
+
+    fn acknowledge(&mut self) -> BoxFuture<'_, Result<(), TransportError>> {
+        Box::pin(async move {
+            for acker in self.taken.drain(..) {
+                acker.ack().await.map_err(unavailable)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn rest(&mut self, how_long: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(how_long))
+    }
+}

@@ -1,0 +1,118 @@
+//! The transports through brokers keep the promise, each against a real server of this process.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use postrider_engine::transport::Transport;
+use postrider_testkit::TestDb;
+use postrider_testkit::servers::{Alone, Kind};
+use postrider_transports::PostgresTransport;
+use postrider_transports::conformance::{DeadLetter, Harness, Outage};
+use postrider_transports::outside::{Options, OutsideTransport};
+
+use crate::support::{database, dead_letters, pool};
+
+/// A client of this broker with this database.
+pub fn transport(kind: Kind, url: &str, db: &TestDb, options: Options) -> OutsideTransport {
+    let local = PostgresTransport::new(pool(db.connect_options())).unwrap();
+    match kind {
+        Kind::Nats => postrider_transports::nats::transport(url, 1, local, options),
+        _ => unreachable!(),
+    }
+}
+
+/// A database, and the broker that all tests of this process share.
+pub struct Shared {
+    pub kind: Kind,
+    pub url: String,
+    pub db: TestDb,
+}
+
+pub async fn shared(kind: Kind) -> Option<Shared> {
+    let url = kind.shared().await?.url().to_owned();
+    Some(Shared {
+        kind,
+        url,
+        db: database().await,
+    })
+}
+
+impl Shared {
+    pub fn transport(&self) -> OutsideTransport {
+        transport(self.kind, &self.url, &self.db, Options::default())
+    }
+}
+
+impl Harness for Shared {
+    fn connect(&self) -> BoxFuture<'_, Arc<dyn Transport>> {
+        Box::pin(async {
+            let transport: Arc<dyn Transport> = Arc::new(self.transport());
+            transport
+        })
+    }
+
+    fn dead_letters<'a>(&'a self, group: &'a str) -> BoxFuture<'a, Vec<DeadLetter>> {
+        Box::pin(dead_letters(self.db.pool(), group))
+    }
+}
+
+/// A database, and a broker that only this test uses.
+pub struct Private {
+    kind: Kind,
+    server: Alone,
+    db: TestDb,
+}
+
+async fn private(kind: Kind) -> Option<Private> {
+    Some(Private {
+        kind,
+        server: kind.alone().await?,
+        db: database().await,
+    })
+}
+
+impl Harness for Private {
+    fn connect(&self) -> BoxFuture<'_, Arc<dyn Transport>> {
+        Box::pin(async {
+            let transport: Arc<dyn Transport> = Arc::new(transport(
+                self.kind,
+                self.server.url(),
+                &self.db,
+                Options::default(),
+            ));
+            transport
+        })
+    }
+
+    fn dead_letters<'a>(&'a self, group: &'a str) -> BoxFuture<'a, Vec<DeadLetter>> {
+        Box::pin(dead_letters(self.db.pool(), group))
+    }
+}
+
+impl Outage for Private {
+    fn stop(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.server.kill())
+    }
+
+    fn start(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.server.start())
+    }
+}
+
+macro_rules! broker {
+    ($module:ident, $kind:expr) => {
+        mod $module {
+            async fn shared() -> Option<super::Shared> {
+                super::shared($kind).await
+            }
+
+            async fn private() -> Option<super::Private> {
+                super::private($kind).await
+            }
+
+            postrider_transports::conformance_tests!(self::shared, self::private);
+        }
+    };
+}
+
+broker!(nats, postrider_testkit::servers::Kind::Nats);
