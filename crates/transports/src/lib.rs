@@ -10,10 +10,14 @@
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 #[cfg(feature = "nats")]
 pub mod nats;
 #[cfg(any(feature = "kafka", feature = "rabbitmq", feature = "nats"))]
 pub mod outside;
 pub mod postgres;
+#[cfg(feature = "rabbitmq")]
+pub mod rabbitmq;
 
 pub use postgres::PostgresTransport;

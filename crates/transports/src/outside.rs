@@ -30,7 +30,7 @@ use sqlx::PgPool;
 use crate::PostgresTransport;
 use consumer::OutsideConsumer;
 
-pub(crate) use envelope::{Arrival, KEY, fields};
+pub(crate) use envelope::{Arrival, ID, KEY, fields};
 pub(crate) use names::{hash, plain};
 
 /// Any error of a client library.
@@ -57,10 +57,11 @@ pub(crate) trait Broker: Send + Sync + fmt::Debug {
 
 /// Messages of a group in the broker's order. A source that lost its connection makes a new one at the next call.
 pub(crate) trait Source: Send + Sync {
-    /// The next messages, in order; none after this wait. What was fetched and not acknowledged may be fetched again.
+    /// The next messages, in order; none after this wait. Those of the fetch before are stored; if they could not be
+    /// acknowledged they may come again.
     fn fetch(&mut self, wait: Duration) -> BoxFuture<'_, Result<Vec<Message>, TransportError>>;
 
-    /// All that was fetched is ours now.
+    /// All that was fetched last is ours now.
     fn acknowledge(&mut self) -> BoxFuture<'_, Result<(), TransportError>>;
 
     /// Nothing is wanted for this long; the broker must not take us for dead.

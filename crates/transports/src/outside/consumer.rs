@@ -34,6 +34,7 @@ impl OutsideConsumer {
         let intake = |source| {
             let intake = Intake {
                 source,
+                pending: Vec::new(),
                 local: database.clone(),
                 group: group.to_owned(),
                 broker,

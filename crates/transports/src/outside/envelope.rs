@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::hash;
 
 /// The message's id, where the broker has no place of its own for it.
-const ID: &str = "message-id";
+pub(crate) const ID: &str = "message-id";
 const TRACE: &str = "traceparent";
 const TOPIC: &str = "postrider-topic";
 /// The ordering key as a JSON text, where the broker has no place of its own for it.

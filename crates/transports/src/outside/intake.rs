@@ -26,6 +26,8 @@ const COUNT_EVERY: u64 = 1_000;
 /// Brings one source's messages to one group.
 pub(super) struct Intake {
     pub source: Box<dyn Source>,
+    /// Fetched and not stored yet. Nothing is fetched behind it, or it would be overtaken.
+    pub pending: Vec<Message>,
     pub local: PostgresTransport,
     pub group: String,
     pub broker: &'static str,
@@ -65,20 +67,23 @@ impl Intake {
 
     /// How many came.
     async fn step(&mut self) -> Result<u64, TransportError> {
-        let batch = self.source.fetch(WAIT).await?;
-        if batch.is_empty() {
+        if self.pending.is_empty() {
+            self.pending = self.source.fetch(WAIT).await?;
+        }
+        if self.pending.is_empty() {
             return Ok(0);
         }
         self.point(crashpoint::point!("intake.before_commit"))?;
-        let new = self
-            .take_in(&batch)
-            .await
-            .map_err(|error| self.trouble(error))?;
+        let stored = self.take_in(&self.pending).await;
+        let new = stored.map_err(|error| self.trouble(error))?;
+        let came = std::mem::take(&mut self.pending).len() as u64;
+        let count = |outcome, count| {
+            metrics::counter!("postrider_taken_in_total", "group" => self.group.clone(), "outcome" => outcome)
+                .increment(count);
+        };
+        count("new", new);
+        count("duplicate", came - new);
         self.point(crashpoint::point!("intake.before_acknowledging"))?;
-        let came = batch.len() as u64;
-        let counter = |outcome| metrics::counter!("postrider_taken_in_total", "group" => self.group.clone(), "outcome" => outcome);
-        counter("new").increment(new);
-        counter("duplicate").increment(came - new);
         self.source.acknowledge().await?;
         Ok(came)
     }

@@ -13,11 +13,18 @@ use postrider_transports::outside::{Options, OutsideTransport};
 use crate::support::{database, dead_letters, pool};
 
 /// A client of this broker with this database.
-pub fn transport(kind: Kind, url: &str, db: &TestDb, options: Options) -> OutsideTransport {
+pub fn transport(
+    kind: Kind,
+    url: &str,
+    replicas: usize,
+    db: &TestDb,
+    options: Options,
+) -> OutsideTransport {
     let local = PostgresTransport::new(pool(db.connect_options())).unwrap();
     match kind {
         Kind::Nats => postrider_transports::nats::transport(url, 1, local, options),
-        _ => unreachable!(),
+        Kind::Rabbitmq => postrider_transports::rabbitmq::transport(url, replicas, local, options),
+        Kind::Kafka => postrider_transports::kafka::transport(url, 1, local, options),
     }
 }
 
@@ -39,7 +46,8 @@ pub async fn shared(kind: Kind) -> Option<Shared> {
 
 impl Shared {
     pub fn transport(&self) -> OutsideTransport {
-        transport(self.kind, &self.url, &self.db, Options::default())
+        // RabbitMQ: quorum queues, which work with a single node, too.
+        transport(self.kind, &self.url, 3, &self.db, Options::default())
     }
 }
 
@@ -77,6 +85,7 @@ impl Harness for Private {
             let transport: Arc<dyn Transport> = Arc::new(transport(
                 self.kind,
                 self.server.url(),
+                1,
                 &self.db,
                 Options::default(),
             ));
@@ -116,3 +125,5 @@ macro_rules! broker {
 }
 
 broker!(nats, postrider_testkit::servers::Kind::Nats);
+broker!(rabbitmq, postrider_testkit::servers::Kind::Rabbitmq);
+broker!(kafka, postrider_testkit::servers::Kind::Kafka);
