@@ -126,11 +126,11 @@ impl KafkaSource {
         Ok(arrival.open())
     }
 
-    async fn acknowledge(&mut self) -> Result<(), Cause> {
+    /// Without waiting for the answer: while a broker is away that may take a minute, and an offset that gets lost costs a
+    /// repetition, no more.
+    fn acknowledge(&mut self) -> Result<(), KafkaError> {
         let reached = std::mem::replace(&mut self.reached, TopicPartitionList::new());
-        let consumer = self.consumer()?;
-        let commit = move || consumer.commit(&reached, CommitMode::Sync);
-        Ok(tokio::task::spawn_blocking(commit).await??)
+        self.consumer()?.commit(&reached, CommitMode::Async)
     }
 
     /// Paused partitions keep their place in the group: the library goes on to speak with the brokers as long as it is asked.
@@ -152,7 +152,7 @@ impl Source for KafkaSource {
     }
 
     fn acknowledge(&mut self) -> BoxFuture<'_, Result<(), TransportError>> {
-        Box::pin(async move { self.acknowledge().await.map_err(unavailable) })
+        Box::pin(async move { self.acknowledge().map_err(unavailable) })
     }
 
     fn rest(&mut self, how_long: Duration) -> BoxFuture<'_, ()> {

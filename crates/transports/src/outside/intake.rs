@@ -17,7 +17,7 @@ use crate::PostgresTransport;
 
 const WAIT: Duration = Duration::from_secs(2);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// How long the broker is left alone before the backlog is looked at again.
 const REST: Duration = Duration::from_millis(250);
 /// The backlog is counted once in so many messages.
