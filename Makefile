@@ -8,10 +8,11 @@ CARGO ?= cargo
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: ## install what is missing (PostgreSQL)
+setup: ## install what is missing (PostgreSQL; for tests NATS, RabbitMQ, Kafka)
 	@scripts/setup
 
-build: setup ## build the program
+build: ## build the program
+	@scripts/setup program
 	$(CARGO) build --locked -p postrider
 
 demo: build ## show what it does; ends by itself

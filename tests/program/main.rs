@@ -14,3 +14,4 @@ mod orders_crashes;
 mod payments;
 mod program;
 mod protocols;
+mod transports;

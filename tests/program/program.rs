@@ -16,7 +16,7 @@ use serde_json::Value;
 /// Long enough for a busy machine; a test that works never waits so long.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-const BINARY: &str = env!("CARGO_BIN_EXE_postrider");
+pub const BINARY: &str = env!("CARGO_BIN_EXE_postrider");
 
 /// The program with these words.
 pub fn postrider(args: &[&str]) -> Command {

@@ -19,5 +19,7 @@ pub mod outside;
 pub mod postgres;
 #[cfg(feature = "rabbitmq")]
 pub mod rabbitmq;
+mod settings;
 
 pub use postgres::PostgresTransport;
+pub use settings::{Kind, Settings};

@@ -41,6 +41,8 @@ pub struct Config {
     pub breaker: breaker::Settings,
     /// How long things are kept.
     pub retention: Retention,
+    /// How messages travel.
+    pub transport: postrider_transports::Settings,
     /// Where files go.
     pub store: postrider_store::Settings,
     /// Evidence.
@@ -196,6 +198,7 @@ impl Config {
                 format!("{} is not between 2 and 1000", self.database.pool_size),
             ));
         }
+        found.extend(self.transport.contradictions());
         found.extend(self.store.contradictions());
         found.extend(self.evidence.contradictions());
         found.extend(self.exports.contradictions());

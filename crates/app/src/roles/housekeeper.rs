@@ -23,7 +23,7 @@ pub(super) fn part(
     ground: &Ground,
     retention: Retention,
 ) -> impl Future<Output = Result<(), Error>> + Send + 'static {
-    let (pool, transport) = (ground.pool.clone(), ground.transport.clone());
+    let (pool, transport) = (ground.pool.clone(), ground.log.clone());
     let task = move |_| tidy(pool.clone(), transport.clone(), retention);
     run_periodic(
         ground.pool.clone(),

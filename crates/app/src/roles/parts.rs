@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use postrider_engine::breaker::{self, Breakers};
+use postrider_engine::transport::Transport;
 use postrider_store::Store;
 use postrider_transports::PostgresTransport;
 use sqlx::PgPool;
@@ -29,8 +30,10 @@ pub struct Parts {
 pub struct Ground {
     /// The database.
     pub pool: PgPool,
-    /// Where messages go.
-    pub transport: PostgresTransport,
+    /// Where messages go: the one that is configured.
+    pub transport: Arc<dyn Transport>,
+    /// The log of messages in the database, whatever the transport.
+    pub log: PostgresTransport,
     /// Where files go.
     pub store: Store,
     /// One breaker for each outside dependency.
@@ -53,10 +56,12 @@ impl Parts {
             Failure::caused(Exit::Database, "a role can't be started", &e)
         };
         let breakers = Breakers::new(config.breaker);
-        let transport = PostgresTransport::new(pool.clone()).map_err(failed)?;
+        let log = PostgresTransport::new(pool.clone()).map_err(failed)?;
+        let transport = config.transport.open(log.clone());
         let ground = Ground {
             pool,
             transport,
+            log,
             store,
             breakers,
             stop,

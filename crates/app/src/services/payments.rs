@@ -3,7 +3,7 @@
 use std::{str::FromStr, sync::Arc};
 
 use axum::extract::FromRef;
-use postrider_engine::{doctor::Doctor, migrate::Migrator, transport::Transport};
+use postrider_engine::{doctor::Doctor, migrate::Migrator};
 use postrider_payments::{
     Payments, cleaning, publish, reconcile,
     wallet::{
@@ -99,7 +99,7 @@ fn parts(ground: &Ground, config: &Config) -> Result<Vec<Part>, Failure> {
     };
     let settings = &config.payments;
     let (pool, stop) = (&ground.pool, &ground.stop);
-    let transport: Arc<dyn Transport> = Arc::new(ground.transport.clone());
+    let transport = Arc::clone(&ground.transport);
     let wallet = wallet(pool, config)?;
     let callback = callback(ground, config)?;
     let listener = Listener::new(

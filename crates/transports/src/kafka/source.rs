@@ -14,6 +14,7 @@ use rdkafka::consumer::{CommitMode, Consumer, StreamConsumer};
 use rdkafka::error::KafkaError;
 use rdkafka::message::{BorrowedMessage, Headers, Message as _};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+use tokio::time::Instant;
 
 use super::{MOST_BYTES as MOST_MESSAGE, NAME, unavailable};
 use crate::outside::{Arrival, Cause, Source};
@@ -78,9 +79,9 @@ impl KafkaSource {
         let mut batch = std::mem::take(&mut self.early);
         if batch.is_empty() {
             self.reached = TopicPartitionList::new();
-            match tokio::time::timeout(wait, consumer.recv()).await {
-                Ok(message) => batch.push(self.read(&message?)?),
-                Err(_) => return Ok(batch),
+            match first(&consumer, wait).await? {
+                Some(message) => batch.push(self.read(&message)?),
+                None => return Ok(batch),
             }
         }
         let mut bytes = 0;
@@ -138,11 +139,28 @@ impl KafkaSource {
         let consumer = self.consumer()?;
         consumer.pause(&consumer.assignment()?)?;
         self.paused = true;
-        if let Ok(message) = tokio::time::timeout(how_long, consumer.recv()).await {
-            let message = self.read(&message?)?;
+        if let Some(message) = first(&consumer, how_long).await? {
+            let message = self.read(&message)?;
             self.early.push(message);
         }
         Ok(())
+    }
+}
+
+/// The library queues an error for every try to reach a broker; they are passed by, or after an outage it would take as long
+/// again to work them off.
+async fn first(
+    consumer: &StreamConsumer,
+    wait: Duration,
+) -> Result<Option<BorrowedMessage<'_>>, KafkaError> {
+    let end = Instant::now() + wait;
+    let mut trouble = None;
+    loop {
+        match tokio::time::timeout_at(end, consumer.recv()).await {
+            Ok(Ok(message)) => return Ok(Some(message)),
+            Ok(Err(error)) => trouble = Some(error),
+            Err(_) => return trouble.map_or(Ok(None), Err),
+        }
     }
 }
 

@@ -20,7 +20,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// How long the broker is left alone before the backlog is looked at again.
 const REST: Duration = Duration::from_millis(250);
-/// The backlog is counted once in so many messages.
+/// The backlog is counted once in so many messages at most.
 const COUNT_EVERY: u64 = 1_000;
 
 /// Brings one source's messages to one group.
@@ -38,10 +38,11 @@ impl Intake {
     /// Works until told to stop. Waits for a broker or a database that is away.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut pause = FIRST_PAUSE;
-        let mut since_count = COUNT_EVERY;
+        let count_every = COUNT_EVERY.min(u64::from(self.options.backlog / 4));
+        let mut since_count = count_every;
         while !stop.is_cancelled() {
             let step = async {
-                if since_count >= COUNT_EVERY {
+                if since_count >= count_every {
                     self.make_room().await?;
                     since_count = 0;
                 }

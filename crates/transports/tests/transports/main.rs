@@ -3,8 +3,10 @@
 
 mod brokers;
 mod exactly_once;
+mod intake;
 mod log;
 mod plans;
 mod postgres;
 mod publisher;
+mod strangers;
 mod support;

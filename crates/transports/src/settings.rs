@@ -1,0 +1,200 @@
+//! `[transport]`: which one, and where.
+
+use serde::Deserialize;
+use std::fmt;
+use std::sync::Arc;
+
+use postrider_engine::transport::Transport;
+
+use crate::PostgresTransport;
+
+/// Which transport.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// The database itself.
+    Postgres,
+    /// Apache Kafka.
+    Kafka,
+    /// RabbitMQ.
+    Rabbitmq,
+    /// NATS JetStream.
+    Nats,
+}
+
+/// `[transport]`
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// Which one.
+    pub kind: Kind,
+    /// Where the broker is. Empty: on this machine, at its usual port.
+    pub url: String,
+    /// Make topics, exchanges, queues and streams that are missing.
+    pub declare: bool,
+    /// Copies of each message that a cluster of brokers keeps; 0: the broker's own default.
+    pub replicas: usize,
+    /// So many messages of a group wait in the database at most.
+    pub backlog: u32,
+}
+
+/// Without the password that the address may hold.
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("kind", &self.kind)
+            .field("declare", &self.declare)
+            .field("replicas", &self.replicas)
+            .field("backlog", &self.backlog)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Settings {
+    /// What does not fit together: the key, what is wrong and what to do.
+    #[must_use]
+    pub fn contradictions(&self) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
+        let schemes: &[&str] = match self.kind {
+            Kind::Postgres => &[],
+            Kind::Kafka => &["kafka"],
+            Kind::Rabbitmq => &["amqp", "amqps"],
+            Kind::Nats => &["nats", "tls"],
+        };
+        let fits = |url: &str| {
+            schemes
+                .iter()
+                .any(|scheme| url.starts_with(&format!("{scheme}://")))
+        };
+        if self.kind == Kind::Postgres {
+            if !self.url.is_empty() {
+                let text = "the transport postgres has no address of its own; set transport.kind or leave it empty";
+                found.push(("transport.url", text.to_owned()));
+            }
+        } else if !self.url.is_empty() && !fits(&self.url) {
+            let text = format!("must begin with {}://", schemes.join(":// or "));
+            found.push(("transport.url", text));
+        }
+        if let Some(feature) = self.left_out() {
+            let text = format!(
+                "this program was built without {feature}; build it with --features {feature}, or choose another"
+            );
+            found.push(("transport.kind", text));
+        }
+        if self.replicas > 5 {
+            let text = format!("{} is not between 0 and 5", self.replicas);
+            found.push(("transport.replicas", text));
+        }
+        if self.backlog < 100 {
+            let text = format!("{} is too few; at least 100", self.backlog);
+            found.push(("transport.backlog", text));
+        }
+        found
+    }
+
+    const fn left_out(&self) -> Option<&'static str> {
+        match self.kind {
+            Kind::Kafka if !cfg!(feature = "kafka") => Some("kafka"),
+            Kind::Rabbitmq if !cfg!(feature = "rabbitmq") => Some("rabbitmq"),
+            Kind::Nats if !cfg!(feature = "nats") => Some("nats"),
+            _ => None,
+        }
+    }
+
+    /// The transport, on top of the database's own. A broker is connected to when it is first needed.
+    #[must_use]
+    pub fn open(&self, local: PostgresTransport) -> Arc<dyn Transport> {
+        match self.kind {
+            Kind::Postgres => Arc::new(local),
+            #[cfg(feature = "kafka")]
+            Kind::Kafka => {
+                let url = self.url_or("kafka://127.0.0.1:9092");
+                Arc::new(crate::kafka::transport(
+                    url,
+                    self.replicas,
+                    local,
+                    self.options(),
+                ))
+            }
+            #[cfg(feature = "rabbitmq")]
+            Kind::Rabbitmq => {
+                let url = self.url_or("amqp://127.0.0.1:5672/%2f");
+                Arc::new(crate::rabbitmq::transport(
+                    url,
+                    self.replicas,
+                    local,
+                    self.options(),
+                ))
+            }
+            #[cfg(feature = "nats")]
+            Kind::Nats => {
+                let url = self.url_or("nats://127.0.0.1:4222");
+                Arc::new(crate::nats::transport(
+                    url,
+                    self.replicas,
+                    local,
+                    self.options(),
+                ))
+            }
+            // Refused as a contradiction before.
+            #[allow(unreachable_patterns, reason = "only where a feature was left out")]
+            _ => Arc::new(local),
+        }
+    }
+
+    #[cfg(any(feature = "kafka", feature = "rabbitmq", feature = "nats"))]
+    fn url_or<'a>(&'a self, usual: &'a str) -> &'a str {
+        if self.url.is_empty() {
+            usual
+        } else {
+            &self.url
+        }
+    }
+
+    #[cfg(any(feature = "kafka", feature = "rabbitmq", feature = "nats"))]
+    const fn options(&self) -> crate::outside::Options {
+        crate::outside::Options {
+            declare: self.declare,
+            backlog: self.backlog,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(kind: Kind, url: &str) -> Settings {
+        Settings {
+            kind,
+            url: url.to_owned(),
+            declare: true,
+            replicas: 0,
+            backlog: 10_000,
+        }
+    }
+
+    #[test]
+    fn one_line_is_enough_and_an_address_must_be_the_brokers() {
+        for kind in [Kind::Postgres, Kind::Kafka, Kind::Rabbitmq, Kind::Nats] {
+            let found = settings(kind, "").contradictions();
+            assert!(
+                found.iter().all(|(key, _)| *key == "transport.kind"),
+                "{found:?}"
+            );
+        }
+        let wrong = [
+            settings(Kind::Postgres, "nats://a:1"),
+            settings(Kind::Kafka, "amqp://a:1"),
+            settings(Kind::Rabbitmq, "http://a"),
+        ];
+        for settings in wrong {
+            let found = settings.contradictions();
+            assert!(
+                found.iter().any(|(key, _)| *key == "transport.url"),
+                "{settings:?}"
+            );
+        }
+        assert!(!format!("{:?}", settings(Kind::Rabbitmq, "amqp://a:secret@b")).contains("secret"));
+    }
+}

@@ -1,0 +1,330 @@
+//! From a broker into the database: crashes between any two steps, strangers, back-pressure, and effects that happen once.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use postrider_engine::breaker::{Breakers, Settings};
+use postrider_engine::outbox::{self, OUTBOX};
+use postrider_engine::publisher::{Publisher, PublisherOptions};
+use postrider_engine::runtime::{BoxError, Verdict, Worker};
+use postrider_engine::transport::{
+    Consumer, Handle, Message, MessageId, Published, Subscriber, Subscription, Transport,
+};
+use postrider_testkit::servers::Kind;
+use postrider_testkit::{TestDb, crash, eventually, within};
+use postrider_transports::outside::{Options, OutsideTransport};
+use tokio_util::sync::CancellationToken;
+
+use crate::brokers::{Shared, shared, transport};
+use crate::strangers;
+use crate::support::database;
+
+/// A broker may take its time to notice that somebody is gone.
+const DEADLINE: Duration = Duration::from_secs(90);
+
+struct Names {
+    topic: String,
+    group: String,
+}
+
+impl Names {
+    fn new(what: &str) -> Self {
+        let tag = &uuid::Uuid::new_v4().simple().to_string()[..12];
+        Self {
+            topic: format!("intake.{what}.{tag}"),
+            group: format!("{what}-{tag}"),
+        }
+    }
+
+    fn subscription(&self) -> Subscription {
+        Subscription::new(&self.group, [&self.topic]).unwrap()
+    }
+
+    fn message(&self, number: usize) -> Message {
+        let id = MessageId::new(uuid::Uuid::new_v4());
+        Message::new(id, self.topic.as_str(), number.to_string()).key("one key")
+    }
+}
+
+async fn publish(transport: &OutsideTransport, messages: &[Message]) {
+    within(DEADLINE, "confirmed", async || {
+        let answers = Transport::publish(transport, messages).await;
+        let confirmed = answers.iter().all(|a| *a == Published::Confirmed);
+        if confirmed { Ok(()) } else { Err(answers) }
+    })
+    .await;
+}
+
+/// Receives and acknowledges until so many came; their bodies.
+async fn drain(consumer: &dyn Consumer, count: usize) -> Vec<String> {
+    let mut came = Vec::new();
+    within(DEADLINE, "all came", async || {
+        let wait = Duration::from_millis(500);
+        for delivery in consumer.receive(100, wait).await.unwrap() {
+            came.push(delivery.message.payload.to_string());
+            consumer.ack(delivery.receipt).await.unwrap();
+        }
+        if came.len() >= count {
+            Ok(())
+        } else {
+            Err(came.clone())
+        }
+    })
+    .await;
+    came
+}
+
+async fn deliveries(db: &TestDb, group: &str) -> i64 {
+    sqlx::query_scalar("select count(*) from postrider.delivery where consumer_group = $1")
+        .bind(group)
+        .fetch_one(&db.pool())
+        .await
+        .unwrap()
+}
+
+fn numbers(range: std::ops::Range<usize>) -> Vec<String> {
+    range.map(|n| n.to_string()).collect()
+}
+
+/// The intake that has the first messages in its hands dies before it could store them; another one lives on.
+async fn a_crash_before_the_commit_loses_nothing_and_keeps_the_order(broker: &Shared) {
+    let names = Names::new("before");
+    let (here, there) = (broker.transport(), broker.transport());
+    let trap = crash::at("intake.before_commit").pause();
+    let mut consumers = vec![here.subscribe(names.subscription()).await.unwrap()];
+    let messages: Vec<Message> = (0..20).map(|n| names.message(n)).collect();
+    publish(&there, &messages[..5]).await;
+    tokio::time::timeout(DEADLINE, trap.reached())
+        .await
+        .unwrap();
+    assert_eq!(deliveries(&broker.db, &names.group).await, 0);
+    consumers.push(there.subscribe(names.subscription()).await.unwrap());
+    publish(&there, &messages[5..]).await;
+    drop(consumers.remove(0));
+    drop(here);
+    drop(trap);
+    assert_eq!(drain(&*consumers[0], 20).await, numbers(0..20));
+}
+
+/// The broker never hears that we have them, and delivers again what the database already has.
+async fn a_crash_between_commit_and_acknowledgement_is_recognised(broker: &Shared) {
+    let names = Names::new("between");
+    let transport = broker.transport();
+    let trap = crash::at("intake.before_acknowledging").pause();
+    let consumer = transport.subscribe(names.subscription()).await.unwrap();
+    let messages: Vec<Message> = (0..6).map(|n| names.message(n)).collect();
+    publish(&transport, &messages[..5]).await;
+    tokio::time::timeout(DEADLINE, trap.reached())
+        .await
+        .unwrap();
+    drop(consumer);
+    drop(trap);
+
+    let next = broker.transport();
+    let consumer = next.subscribe(names.subscription()).await.unwrap();
+    // It is behind those that come again, so that all of them were seen once it is here.
+    publish(&next, &messages[5..]).await;
+    assert_eq!(drain(&*consumer, 6).await, numbers(0..6));
+    assert_eq!(deliveries(&broker.db, &names.group).await, 0);
+}
+
+/// A body that is no JSON, no headers, no id: it comes as a text, and those behind it come as well.
+async fn a_strangers_message_blocks_nobody(broker: &Shared) {
+    let names = Names::new("stranger");
+    let transport = broker.transport();
+    let consumer = transport.subscribe(names.subscription()).await.unwrap();
+    strangers::publish(
+        broker.kind,
+        &broker.url,
+        &names.topic,
+        b"\xffwhat\0 is this?",
+    )
+    .await;
+    publish(&transport, &[names.message(7)]).await;
+    let mut came = drain(&*consumer, 2).await;
+    came.sort();
+    assert_eq!(came[1], "7");
+    let text: String = serde_json::from_str(&came[0]).unwrap();
+    assert!(text.contains("is this?"), "{text}");
+}
+
+/// A service's migration has subscribed by SQL; no consumer was ever here.
+async fn a_subscription_that_is_a_row_is_brought_to_the_broker(broker: &Shared) {
+    let names = Names::new("row");
+    sqlx::query("select postrider.subscribe($1, $2)")
+        .bind(&names.topic)
+        .bind(&names.group)
+        .execute(&broker.db.pool())
+        .await
+        .unwrap();
+    let transport = broker.transport();
+    let other = Names::new("nobody");
+    let answers = Transport::publish(&transport, &[other.message(0), names.message(1)]).await;
+    assert_eq!(answers, [Published::Unroutable, Published::Confirmed]);
+    let consumer = transport.subscribe(names.subscription()).await.unwrap();
+    assert_eq!(drain(&*consumer, 1).await, ["1"]);
+}
+
+/// While nobody handles anything, the database takes in a bounded number and the broker keeps the rest.
+async fn what_waits_in_the_database_is_bounded(broker: &Shared) {
+    const ALL: usize = 4_000;
+    let names = Names::new("bounded");
+    let options = Options {
+        backlog: 200,
+        ..Options::default()
+    };
+    let transport = transport(broker.kind, &broker.url, 1, &broker.db, options);
+    let consumer = transport.subscribe(names.subscription()).await.unwrap();
+    let mut messages: Vec<Message> = (0..ALL).map(|n| names.message(n)).collect();
+    for message in &mut messages {
+        message.key = None;
+    }
+    for batch in messages.chunks(500) {
+        publish(&transport, batch).await;
+    }
+    within(DEADLINE, "the intake rests", async || {
+        let before = deliveries(&broker.db, &names.group).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        before >= 200 && before == deliveries(&broker.db, &names.group).await
+    })
+    .await;
+    let waiting = deliveries(&broker.db, &names.group).await;
+    assert!(waiting < 1_000, "{waiting} wait in the database");
+    let came: BTreeSet<String> = drain(&*consumer, ALL).await.into_iter().collect();
+    assert_eq!(came.len(), ALL);
+}
+
+/// Two databases, the outbox, the publisher and the inbox, and a broker that is killed twice on the way.
+async fn every_effect_happens_once_whatever_the_broker_does(kind: Kind) {
+    const ALL: i64 = 300;
+    let Some(server) = kind.alone().await else {
+        return;
+    };
+    let (orchestrator, wallet) = (database().await, database().await);
+    let names = Names::new("once");
+    // No unique constraint: a second effect would show.
+    sqlx::raw_sql("create table effect (message uuid not null)")
+        .execute(&wallet.pool())
+        .await
+        .unwrap();
+    let here = transport(kind, server.url(), 1, &orchestrator, Options::default());
+    let there = transport(kind, server.url(), 1, &wallet, Options::default());
+    let handle: Arc<Handle> = Arc::new(|tx, message| -> BoxFuture<'_, Result<Verdict, BoxError>> {
+        Box::pin(async move {
+            sqlx::query("insert into effect values ($1)")
+                .bind(message.id.uuid())
+                .execute(tx)
+                .await?;
+            Ok(Verdict::Done)
+        })
+    });
+    let stop = CancellationToken::new();
+    let subscriber = Subscriber::new(Arc::new(there), names.subscription(), wallet.pool(), handle);
+    let subscriber = tokio::spawn(subscriber.run(stop.clone()));
+    let breakers = Breakers::new(Settings {
+        open_for: Duration::from_millis(200),
+        ..Settings::default()
+    });
+    let publisher = Publisher::new(Arc::new(here), &breakers, orchestrator.pool(), &OUTBOX)
+        .await
+        .unwrap()
+        .options(PublisherOptions {
+            unroutable_wait: Duration::from_millis(200),
+            unavailable_wait: Duration::from_millis(100),
+            ..PublisherOptions::default()
+        });
+    let worker = Worker::new(orchestrator.pool(), &OUTBOX)
+        .unwrap()
+        .handle_others(publisher.handler());
+    let worker = tokio::spawn(worker.run(stop.clone()));
+    for n in 0..ALL {
+        if n == ALL / 3 || n == ALL / 2 {
+            server.kill().await;
+        }
+        if n == ALL / 3 + 20 || n == ALL / 2 + 20 {
+            server.start().await;
+        }
+        let message = outbox::Message::new(&names.topic, &n).unwrap();
+        let message = message.ordering_key(format!("account {}", n % 7)).unwrap();
+        let pool = orchestrator.pool();
+        let mut tx = pool.begin().await.unwrap();
+        outbox::enqueue(&mut tx, &message).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+    let counts = async || -> (i64, i64) {
+        sqlx::query_as("select count(*), count(distinct message) from effect")
+            .fetch_one(&wallet.pool())
+            .await
+            .unwrap()
+    };
+    within(2 * DEADLINE, "all effects happened", async || {
+        let counts = counts().await;
+        if counts.1 == ALL { Ok(()) } else { Err(counts) }
+    })
+    .await;
+    eventually("the outbox is empty", async || {
+        let left: i64 = sqlx::query_scalar("select count(*) from postrider.outbox")
+            .fetch_one(&orchestrator.pool())
+            .await
+            .unwrap();
+        left == 0
+    })
+    .await;
+    stop.cancel();
+    subscriber.await.unwrap().unwrap();
+    worker.await.unwrap().unwrap();
+    assert_eq!(counts().await, (ALL, ALL));
+}
+
+macro_rules! on {
+    ($module:ident, $kind:expr; $($name:ident),* $(,)?) => {
+        mod $module {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    if let Some(broker) = super::shared($kind).await {
+                        super::$name(&broker).await;
+                    }
+                }
+            )*
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn every_effect_happens_once_whatever_the_broker_does() {
+                super::every_effect_happens_once_whatever_the_broker_does($kind).await;
+            }
+        }
+    };
+    ($module:ident, $kind:expr) => {
+        on!($module, $kind;
+            a_crash_before_the_commit_loses_nothing_and_keeps_the_order,
+            a_crash_between_commit_and_acknowledgement_is_recognised,
+            a_strangers_message_blocks_nobody,
+            a_subscription_that_is_a_row_is_brought_to_the_broker,
+            what_waits_in_the_database_is_bounded,
+        );
+    };
+}
+
+on!(nats, postrider_testkit::servers::Kind::Nats);
+on!(rabbitmq, postrider_testkit::servers::Kind::Rabbitmq);
+on!(kafka, postrider_testkit::servers::Kind::Kafka);
+
+/// The server's limit is no passing trouble, and no reason to hold up others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_is_too_large_for_nats_is_refused_alone() {
+    let Some(broker) = shared(Kind::Nats).await else {
+        return;
+    };
+    let names = Names::new("too-large");
+    let transport = broker.transport();
+    transport.declare(&names.topic, &names.group).await.unwrap();
+    let mut batch = [names.message(0), names.message(1)];
+    batch[0].key = None;
+    batch[0].payload = format!("\"{}\"", "x".repeat(1_048_574)).into();
+    let answers = Transport::publish(&transport, &batch).await;
+    let refused = |answer: &Published| matches!(answer, Published::Failed(f) if !f.is_transient());
+    assert!(refused(&answers[0]), "{:?}", answers[0]);
+    assert_eq!(answers[1], Published::Confirmed);
+}

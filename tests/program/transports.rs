@@ -1,0 +1,80 @@
+//! The same program over every transport: one line of configuration differs, and payments do not notice.
+
+use postrider_testkit::builders::Serve;
+use postrider_testkit::servers::Kind;
+use serde_json::Value;
+
+use crate::program::{BINARY, Serving, data_dir, run_with, stdout};
+
+async fn payments_travel_by(kind: Kind) {
+    let Some(broker) = kind.shared().await else {
+        return;
+    };
+    let dir = data_dir();
+    let mut command = Serve::new(BINARY, dir.path()).command();
+    command.env("POSTRIDER_TRANSPORT__KIND", kind.name());
+    // The servers of tests are not at their usual ports.
+    command.env("POSTRIDER_TRANSPORT__URL", broker.url());
+    let serving = Serving::start(&command).await;
+    let server = serving.base().to_owned();
+    let open = [
+        "wallet",
+        "open",
+        "acc-1",
+        "--currency",
+        "USD",
+        "--balance",
+        "100",
+    ];
+    let opened = run_with(&[&open[..], &["--server", &server]].concat()).await;
+    assert!(opened.status.success(), "{}", stdout(&opened));
+    let pay = [
+        "payments",
+        "pay",
+        "--account",
+        "acc-1",
+        "--amount",
+        "12.50",
+        "--currency",
+        "USD",
+    ];
+    let more = ["--wait", "--json", "--server", &server];
+    let paid = run_with(&[&pay[..], &more[..]].concat()).await;
+    let answer: Value = serde_json::from_str(&stdout(&paid)).unwrap();
+    assert_eq!(answer["status"], "SUCCEED", "{answer}");
+    let metrics = serving.get("/metrics").send().await.unwrap();
+    let metrics = metrics.text().await.unwrap();
+    let published = format!("transport=\"{}\"", kind.name());
+    assert!(metrics.contains(&published), "{metrics}");
+    assert!(metrics.contains("postrider_taken_in_total"), "{metrics}");
+    assert!(serving.terminate().await.success());
+}
+
+#[tokio::test]
+async fn payments_travel_by_nats() {
+    payments_travel_by(Kind::Nats).await;
+}
+
+#[tokio::test]
+async fn payments_travel_by_rabbitmq() {
+    payments_travel_by(Kind::Rabbitmq).await;
+}
+
+#[tokio::test]
+async fn payments_travel_by_kafka() {
+    payments_travel_by(Kind::Kafka).await;
+}
+
+#[tokio::test]
+async fn an_address_that_is_not_the_brokers_is_refused_before_anything_starts() {
+    let mut command = crate::program::postrider(&["serve"]);
+    command.env("POSTRIDER_TRANSPORT__KIND", "kafka");
+    command.env("POSTRIDER_TRANSPORT__URL", "amqp://me:s3cret@host");
+    let refused = crate::program::run(command).await;
+    let said = crate::program::stderr(&refused);
+    assert!(
+        said.contains("transport.url") && said.contains("kafka://"),
+        "{said}"
+    );
+    assert!(!said.contains("s3cret"), "{said}");
+}
