@@ -92,7 +92,7 @@ fn unavailable(source: impl Into<Cause>) -> TransportError {
 }
 
 impl Kafka {
-    async fn declare(&self, topic: &str, group: &str) -> Result<(), Cause> {
+    async fn declare(&self, topic: &str, group: &str, others: &[String]) -> Result<(), Cause> {
         let pair = (topic.to_owned(), group.to_owned());
         {
             let declared = self.declared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,7 +100,7 @@ impl Kafka {
                 return Ok(());
             }
         }
-        admin::declare(&self.config, self.replicas, &name(topic), group).await?;
+        admin::declare(&self.config, self.replicas, &name(topic), group, others).await?;
         let mut declared = self.declared.lock().unwrap_or_else(PoisonError::into_inner);
         declared.insert(pair);
         Ok(())
@@ -120,8 +120,13 @@ impl Broker for Kafka {
         &'a self,
         topic: &'a str,
         group: &'a str,
+        others: &'a [String],
     ) -> BoxFuture<'a, Result<(), TransportError>> {
-        Box::pin(async move { self.declare(topic, group).await.map_err(unavailable) })
+        Box::pin(async move {
+            self.declare(topic, group, others)
+                .await
+                .map_err(unavailable)
+        })
     }
 
     fn sources(&self, group: &str, topics: &[String]) -> Vec<Box<dyn Source>> {

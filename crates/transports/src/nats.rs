@@ -274,6 +274,7 @@ impl Broker for Nats {
         &'a self,
         topic: &'a str,
         group: &'a str,
+        _others: &'a [String],
     ) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(self.declare(topic, group))
     }

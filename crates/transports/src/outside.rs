@@ -44,11 +44,13 @@ pub(crate) trait Broker: Send + Sync + fmt::Debug {
     /// Publishes messages of which no two have the same topic and key, and waits for the broker's confirmations.
     fn publish<'a>(&'a self, batch: Vec<&'a Message>) -> BoxFuture<'a, Vec<Published>>;
 
-    /// Makes the subscription durable at the broker: from now on, what comes to the topic waits for the group.
+    /// Makes the subscription durable at the broker: from now on, what comes to the topic waits for the group. These other
+    /// groups may have subscribed before; never called twice at once for one topic and group.
     fn declare<'a>(
         &'a self,
         topic: &'a str,
         group: &'a str,
+        others: &'a [String],
     ) -> BoxFuture<'a, Result<(), TransportError>>;
 
     /// Where this group's messages of these topics come from; each source keeps its own order.
@@ -109,20 +111,49 @@ impl OutsideTransport {
 
     async fn declare(&self, topic: &str, group: &str) -> Result<(), TransportError> {
         if self.options.declare {
-            self.broker.declare(topic, group).await?;
+            let known = self.known(&[topic]).await?;
+            self.declare_among(topic, group, &known).await?;
         }
         // Also as a row: who subscribed is known in one place, whatever the transport.
         Transport::declare(&self.local, topic, group).await
     }
 
+    async fn declare_among(
+        &self,
+        topic: &str,
+        group: &str,
+        known: &[(String, String)],
+    ) -> Result<(), TransportError> {
+        let others: Vec<String> = known
+            .iter()
+            .filter(|(of, other)| of == topic && other != group)
+            .map(|(_, other)| other.clone())
+            .collect();
+        // Held while the broker is called, which nothing but another declaration of the same pair waits for.
+        let lock = self.local.declaring(topic, group).await;
+        let lock = lock.map_err(|error| self.trouble(error))?;
+        let declared = self.broker.declare(topic, group, &others).await;
+        // What is not rolled back now is when the connection is used again.
+        let _ = lock.rollback().await;
+        declared
+    }
+
+    /// Who subscribed to these topics, as far as this database knows.
+    async fn known(&self, topics: &[&str]) -> Result<Vec<(String, String)>, TransportError> {
+        let known = self.local.subscriptions(topics).await;
+        known.map_err(|error| self.trouble(error))
+    }
+
+    fn trouble(&self, error: sqlx::Error) -> TransportError {
+        TransportError::of_engine(self.broker.name(), Error::Database(error))
+    }
+
     /// Brings subscriptions that are rows of this database (a service's migrations make them) to the broker. True if
     /// there are any for these topics.
     async fn announce(&self, topics: &[&str]) -> Result<bool, TransportError> {
-        let known = self.local.subscriptions(topics).await.map_err(|error| {
-            TransportError::of_engine(self.broker.name(), Error::Database(error))
-        })?;
+        let known = self.known(topics).await?;
         for (topic, group) in &known {
-            self.broker.declare(topic, group).await?;
+            self.declare_among(topic, group, &known).await?;
         }
         Ok(!known.is_empty())
     }

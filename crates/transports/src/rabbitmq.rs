@@ -264,6 +264,7 @@ impl Broker for RabbitMq {
         &'a self,
         topic: &'a str,
         group: &'a str,
+        _others: &'a [String],
     ) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(async move {
             let declared = tokio::time::timeout(ANSWER, self.declare(topic, group)).await;

@@ -1,4 +1,7 @@
 //! Declaring: the topic, and the place from which a new group reads.
+//!
+//! The first group of a topic reads it from its beginning: between the making of a topic and the setting of the group's place
+//! somebody may have published already, and was told that it is stored. A later group begins at the end.
 
 use std::time::Duration;
 
@@ -16,12 +19,13 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// A new topic is not known to everybody at once.
 const TRIES: u32 = 100;
 
-/// Makes the topic if it is not there, and has a group that is new to it begin at its end.
+/// Makes the topic if it is not there, and gives a group that is new to it a place.
 pub(super) async fn declare(
     config: &ClientConfig,
     replicas: Option<i32>,
     topic: &str,
     group: &str,
+    others: &[String],
 ) -> Result<(), Cause> {
     let admin: AdminClient<DefaultClientContext> = config.create()?;
     let options = AdminOptions::new()
@@ -38,29 +42,32 @@ pub(super) async fn declare(
             }
         }
     }
-    let (mut config, topic) = (config.clone(), topic.to_owned());
-    config
-        .set("group.id", group)
-        .set("enable.auto.commit", "false");
-    tokio::task::spawn_blocking(move || begin(&config, &topic)).await?
+    let (config, topic) = (config.clone(), topic.to_owned());
+    let (group, others) = (group.to_owned(), others.to_vec());
+    tokio::task::spawn_blocking(move || begin(&config, &topic, &group, &others)).await?
 }
 
-/// Where the group has no place in a partition yet, that place is its present end.
-fn begin(config: &ClientConfig, topic: &str) -> Result<(), Cause> {
-    let consumer: BaseConsumer = config.create()?;
+/// Where the group has no place in a partition yet, it gets one.
+fn begin(config: &ClientConfig, topic: &str, group: &str, others: &[String]) -> Result<(), Cause> {
+    let consumer = outsider(config, group)?;
     let partitions = partitions(&consumer, topic)?;
-    let committed = consumer.committed_offsets(partitions, ANSWER)?;
-    let mut ends = TopicPartitionList::new();
-    for element in committed.elements() {
-        if element.offset() == Offset::Invalid {
-            let end = end(&consumer, topic, element.partition())?;
-            ends.add_partition_offset(topic, element.partition(), Offset::Offset(end))?;
-        }
-    }
-    if ends.count() == 0 {
+    let committed = consumer.committed_offsets(partitions.clone(), ANSWER)?;
+    let new: Vec<i32> = places(&committed, false);
+    if new.is_empty() {
         return Ok(());
     }
-    match consumer.commit(&ends, CommitMode::Sync) {
+    let mut is_first = true;
+    for other in others {
+        let theirs = outsider(config, other)?.committed_offsets(partitions.clone(), ANSWER)?;
+        is_first &= places(&theirs, true).is_empty();
+    }
+    let mut list = TopicPartitionList::new();
+    for partition in new {
+        let (low, high) = watermarks(&consumer, topic, partition)?;
+        let place = Offset::Offset(if is_first { low } else { high });
+        list.add_partition_offset(topic, partition, place)?;
+    }
+    match consumer.commit(&list, CommitMode::Sync) {
         // The group is at work on other topics and lets no outsider commit: it begins with what the topic holds.
         Err(KafkaError::ConsumerCommit(RDKafkaErrorCode::UnknownMemberId)) => {
             tracing::info!(
@@ -71,6 +78,24 @@ fn begin(config: &ClientConfig, topic: &str) -> Result<(), Cause> {
         }
         done => Ok(done?),
     }
+}
+
+/// Looks at a group's places without joining it.
+fn outsider(config: &ClientConfig, group: &str) -> Result<BaseConsumer, KafkaError> {
+    let mut config = config.clone();
+    config
+        .set("group.id", group)
+        .set("enable.auto.commit", "false");
+    config.create()
+}
+
+/// The partitions in which a group has a place, or has none.
+fn places(committed: &TopicPartitionList, has: bool) -> Vec<i32> {
+    let elements = committed.elements();
+    let fits = elements
+        .iter()
+        .filter(|element| (element.offset() != Offset::Invalid) == has);
+    fits.map(|element| element.partition()).collect()
 }
 
 fn partitions(consumer: &BaseConsumer, topic: &str) -> Result<TopicPartitionList, Cause> {
@@ -91,11 +116,11 @@ fn partitions(consumer: &BaseConsumer, topic: &str) -> Result<TopicPartitionList
     Err(format!("the topic {topic} does not appear").into())
 }
 
-fn end(consumer: &BaseConsumer, topic: &str, partition: i32) -> Result<i64, Cause> {
+fn watermarks(consumer: &BaseConsumer, topic: &str, partition: i32) -> Result<(i64, i64), Cause> {
     let mut tries = TRIES;
     loop {
         match consumer.fetch_watermarks(topic, partition, CALL) {
-            Ok((_, end)) => return Ok(end),
+            Ok(marks) => return Ok(marks),
             Err(error) if tries == 0 => return Err(error.into()),
             // Its leader is just being chosen.
             Err(_) => tries -= 1,

@@ -2,6 +2,8 @@
 
 use postrider_engine::transport::{DELIVERIES, Message};
 
+use sqlx::{Postgres, Transaction};
+
 use super::PostgresTransport;
 use super::publish::Columns;
 
@@ -13,7 +15,24 @@ select count(*) from (
 const GROUPS: &str = "
 select topic, consumer_group from postrider.subscription where topic = any($1) order by topic, consumer_group";
 
+const DECLARING: &str = "select pg_advisory_xact_lock(hashtextextended($1 || ' ' || $2, 7313))";
+
 impl PostgresTransport {
+    /// Nobody else declares this pair to a broker as long as this transaction is open.
+    pub(crate) async fn declaring(
+        &self,
+        topic: &str,
+        group: &str,
+    ) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
+        let mut transaction = self.side.begin().await?;
+        sqlx::query(DECLARING)
+            .bind(topic)
+            .bind(group)
+            .execute(&mut *transaction)
+            .await?;
+        Ok(transaction)
+    }
+
     /// Stores these messages for the group, in their order; how many were new to it. Theirs for good once this returns.
     pub(crate) async fn take_in(&self, group: &str, batch: &[Message]) -> Result<u64, sqlx::Error> {
         let columns = Columns::of(batch);

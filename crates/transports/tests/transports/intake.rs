@@ -261,7 +261,17 @@ async fn every_effect_happens_once_whatever_the_broker_does(kind: Kind) {
     };
     within(2 * DEADLINE, "all effects happened", async || {
         let counts = counts().await;
-        if counts.1 == ALL { Ok(()) } else { Err(counts) }
+        if counts.1 == ALL {
+            return Ok(());
+        }
+        // What did not arrive waits somewhere.
+        let outbox: Vec<(String, i64, Option<String>)> = sqlx::query_as(
+            "select state::text, count(*), max(error_message) from postrider.outbox group by 1",
+        )
+        .fetch_all(&orchestrator.pool())
+        .await
+        .unwrap();
+        Err((counts, outbox, deliveries(&wallet, &names.group).await))
     })
     .await;
     eventually("the outbox is empty", async || {
