@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::extract::FromRef;
-use postrider_engine::transport::Transport;
 use postrider_evidence::{
     Evidence, arm,
     cases::{CaseApi, HttpCases, HttpSettings, PaperCases},
@@ -63,7 +62,7 @@ fn parts(ground: &Ground, config: &Config) -> Result<Vec<Part>, Failure> {
     let gate = Gate::new(pool.clone(), settings);
     let deliverer = Deliverer::new(pool.clone(), &settings.notify)
         .map_err(|e| Failure::caused(Exit::Config, "nobody can be notified", &e))?;
-    let transport: Arc<dyn Transport> = Arc::new(ground.transport.clone());
+    let transport = Arc::clone(&ground.transport);
     let lease = settings.lease.seconds;
     let armer = arm::run(pool.clone(), Arc::clone(&transport), lease, stop.clone());
     let watch = notify::watch(gate, Arc::clone(&transport), lease, stop.clone());
