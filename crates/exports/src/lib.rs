@@ -53,6 +53,8 @@ pub mod codes {
         EXPORT_JOB_NOT_FOUND = "export-job-not-found", NOT_FOUND, "No such job";
         /// The job has no such file, or not yet.
         EXPORT_FILE_NOT_FOUND = "export-file-not-found", NOT_FOUND, "No such file";
+        /// The file is known, and the store does not answer.
+        EXPORT_STORE_UNAVAILABLE = "export-store-unavailable", SERVICE_UNAVAILABLE, "The store cannot be reached";
         /// The job is over.
         EXPORT_JOB_NOT_CANCELLABLE = "export-job-not-cancellable", CONFLICT, "The job can no longer be cancelled";
         /// The job has not failed.

@@ -3,13 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use postrider_engine::{
-    error::database_is_transient,
+    error::{database_is_transient, is_conflict},
     failure::{Category, Failure},
 };
 use postrider_store::{Fault, fault};
 
 /// The database is away: look again soon.
 const MOMENT: Duration = Duration::from_secs(1);
+
+/// Nothing is wrong but the moment.
+const AT_ONCE: Duration = Duration::from_millis(20);
 
 /// Why an input has no file yet.
 #[derive(Debug)]
@@ -25,6 +28,10 @@ pub(crate) enum Trouble {
 impl Trouble {
     /// Our own database could not answer.
     pub fn unanswered(error: &Arc<sqlx::Error>) -> Self {
+        if is_conflict(error) {
+            // Two of us met over the same rows, and the server chose this one to give way.
+            return Self::Later(AT_ONCE);
+        }
         if database_is_transient(error) || matches!(**error, sqlx::Error::WorkerCrashed) {
             tracing::warn!(%error, "the database is away: exports wait");
             return Self::Later(MOMENT);

@@ -104,7 +104,8 @@ pub fn worker(
     let batch = settings.worker.poll.batch_size;
     let at_once = batch.max(settings.concurrency) as usize;
     let exporter = Arc::new(Exporter {
-        source: Source::open(&settings.source, &pool, settings.concurrency)?,
+        // One more for an input that was lost before.
+        source: Source::open(&settings.source, &pool, settings.concurrency + 1)?,
         slots: Semaphore::new(settings.concurrency as usize),
         store,
         gzip: settings.file.gzip,
@@ -130,7 +131,8 @@ pub fn worker(
     let options = WorkerOptions {
         lease,
         batch,
-        prefetch: at_once,
+        // What is claimed ahead is lost time when the worker dies.
+        prefetch: (at_once / 2).max(1),
         rescue_every: lease.min(Duration::from_secs(1)),
         ..WorkerOptions::default()
     };
@@ -180,7 +182,7 @@ impl Exporter {
     async fn handle(self: Arc<Self>, item: Item) -> Result<Handled, BoxError> {
         let work: Work = item.read()?;
         let (held, input) = ((item.id, work.fence), Input::from(work.input));
-        let verdict = match self.find_or_make(held, &input).await {
+        let verdict = match self.find_or_make(&item, held, &input).await {
             Ok(reused) => {
                 counters::input(if reused { "reused" } else { "generated" }, 1);
                 Verdict::Done
@@ -191,12 +193,18 @@ impl Exporter {
     }
 
     /// Sees to it that the input has its file, and that this is on record. True if the file was there already.
-    async fn find_or_make(&self, held: Held, input: &Input) -> Result<bool, Trouble> {
+    async fn find_or_make(&self, item: &Item, held: Held, input: &Input) -> Result<bool, Trouble> {
         let standing = self.standing(held).await?;
         if let Some(found) = self.usable(held, &standing).await? {
             return self.record(found).await;
         }
-        let _slot = self.slots.acquire().await;
+        // An input that was lost before runs alone, and does not stand in line: until it is done, no other such input is
+        // looked at, and the next kill would find it waiting here.
+        let _slot = if item.losses == 0 {
+            self.slots.acquire().await.ok()
+        } else {
+            None
+        };
         if standing.reusable && !self.ask(self.taker.ask(held)).await? {
             return Err(Trouble::Later(BUSY));
         }

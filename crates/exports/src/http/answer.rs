@@ -1,16 +1,26 @@
 //! A job's answer, written piece by piece: a hundred thousand files are never in memory at once.
 
+use std::time::Duration;
+
 use axum::{
     body::{Body, Bytes},
     http::header,
     response::{IntoResponse, Response},
 };
 use futures_util::stream;
+use postrider_store::{Fault, fault};
 use postrider_web::Problem;
 use sqlx::PgPool;
 use uuid::Uuid;
 
-use crate::{model::Progress, store};
+use crate::{
+    codes::{EXPORT_FILE_NOT_FOUND, EXPORT_STORE_UNAVAILABLE},
+    model::Progress,
+    store,
+};
+
+/// When to ask a store again that was away.
+const PAUSE: Duration = Duration::from_secs(10);
 
 /// Files per piece.
 const PIECE: i64 = 1_000;
@@ -68,10 +78,25 @@ async fn next(
     }
 }
 
-/// The problem of a value in the path that can't be of any job.
+/// The job has no such file.
 pub(super) fn no_file() -> Problem {
     Problem::new(
-        &crate::codes::EXPORT_FILE_NOT_FOUND,
+        &EXPORT_FILE_NOT_FOUND,
         "The job has no finished input of this key; its inputs are at /jobs/{jobId}/inputs.",
     )
+}
+
+/// Why a file that is known can't be read.
+pub(super) fn unread(error: postrider_store::Error) -> Problem {
+    match fault(&error) {
+        // Somebody has removed it since.
+        Fault::NotThere => no_file(),
+        Fault::Away => Problem::new(
+            &EXPORT_STORE_UNAVAILABLE,
+            "The store does not answer: try again later.",
+        )
+        .retry_after(PAUSE)
+        .caused_by(error),
+        Fault::Refused | Fault::Other => Problem::internal(error),
+    }
 }

@@ -166,10 +166,7 @@ pub(super) async fn get_file(
     let path = path.ok_or_else(no_file)?;
     let store = &exports.0.store;
     let key = store.key_of(&path).ok_or_else(no_file)?;
-    if store.head(&key).await.map_err(Problem::internal)?.is_none() {
-        return Err(no_file());
-    }
-    let content = store.read(&key).await.map_err(Problem::internal)?;
+    let content = store.read(&key).await.map_err(answer::unread)?;
     let name = path.rsplit('/').next().unwrap_or("export.csv");
     let kind = if name.ends_with(".gz") {
         "application/gzip"

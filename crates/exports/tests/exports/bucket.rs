@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::http::Method;
 use postrider_testkit::S3Server;
 use serde_json::json;
 
@@ -50,6 +51,13 @@ async fn a_store_that_goes_away_delays_and_loses_nothing_and_spends_no_more_atte
     server.stop().await;
     tokio::time::sleep(outage()).await;
     let during = house.get(&job).await;
+    let done = &during["dataContent"][0]["indexKey"].as_str().unwrap();
+    let path = format!("/jobs/{job}/files/{done}/20240202/CLS");
+    let (status, problem) = house.call(Method::GET, &path, None).await;
+    assert_eq!(
+        (status.as_u16(), &problem["code"]),
+        (503, &json!("export-store-unavailable"))
+    );
     assert_eq!(
         (&during["status"], &during["failed"]),
         (&json!("RUNNING"), &json!(0)),
