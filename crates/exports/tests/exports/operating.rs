@@ -5,6 +5,7 @@ use axum::{
     http::{Method, Request, StatusCode},
 };
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use crate::support::{House, LONG, input, many, own_source, settings, within};
 
@@ -146,7 +147,9 @@ async fn one_input_that_always_fails_among_a_thousand_fails_the_job_and_a_redriv
                    insert into source select 'K' || lpad(k::text, 5, '0'), date '2024-02-02', 'CLS', 1 from generate_series(0, 999) k where k <> 100").await;
     let job = house.submit(many(1000)).await;
     // One at a time and in order, so that what comes behind the bad one has certainly not begun.
-    house.work(&settings(json!({ "source": own_source()["source"], "concurrency": 1, "worker": { "poll": { "batch_size": 10 } } })));
+    let alone = json!({ "source": own_source()["source"], "concurrency": 1, "worker": { "poll": { "batch_size": 10 } } });
+    let stop = CancellationToken::new();
+    let worker = house.work_until(&settings(alone), stop.clone());
     let view = house.stands(&job, "FAILED").await;
     let message = view["errorMessage"].as_str().unwrap();
     assert!(
@@ -178,6 +181,9 @@ async fn one_input_that_always_fails_among_a_thousand_fails_the_job_and_a_redriv
     house
         .execute("insert into source values ('K00100', '2024-02-02', 'CLS', 1)")
         .await;
+    stop.cancel();
+    worker.await.unwrap().unwrap();
+    house.work(&settings(own_source()));
     let before: Vec<String> = paths(&house).await;
     let (status, view) = house.operate(&job, "redrive").await;
     assert_eq!(

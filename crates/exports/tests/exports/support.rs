@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 /// Generous: the machine may be busy.
-pub const LONG: Duration = Duration::from_secs(120);
+pub const LONG: Duration = Duration::from_secs(300);
 
 #[derive(Clone)]
 struct AppState(Exports);
