@@ -37,6 +37,7 @@ pub const PREFIX: &str = "evidence";
 
 /// The answer to a job that was taken in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = FileJobAccepted)]
 pub struct Accepted {
     /// The job.
     pub file_job_id: Uuid,

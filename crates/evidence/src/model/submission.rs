@@ -25,6 +25,7 @@ pub enum Width {
 
 /// The body of `POST /file-jobs` as JSON.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[schema(as = FileJobRequest)]
 pub struct JobRequest {
     /// Whose evidence it is.
     pub merchant_id: String,

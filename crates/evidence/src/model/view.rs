@@ -11,6 +11,7 @@ use super::{AttachmentStatus, EvidenceStatus, RetryStatus};
 /// How far a job has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[schema(as = FileJobStatus)]
 pub enum JobStatus {
     /// Some artifact was not tried yet: N1 is still to come.
     Processing,
@@ -22,6 +23,7 @@ pub enum JobStatus {
 
 /// A job in a listing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = FileJobSummary)]
 pub struct JobSummary {
     /// Its id.
     pub file_job_id: Uuid,
@@ -50,6 +52,7 @@ pub struct JobSummary {
 
 /// A job with its rows, one page of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = FileJobView)]
 pub struct JobView {
     /// What a listing shows.
     #[serde(flatten)]
