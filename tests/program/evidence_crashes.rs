@@ -23,7 +23,7 @@ async fn whatever_fails_at_a_crash_point_each_file_is_attached_once_and_told_of_
         .flat_map(|point| ["error", "kill"].map(|way| (point.clone(), way)))
         .collect();
     stream::iter(walks)
-        .for_each_concurrent(4, |(point, way)| async move { walk(&point, way).await })
+        .for_each_concurrent(2, |(point, way)| async move { walk(&point, way).await })
         .await;
 }
 

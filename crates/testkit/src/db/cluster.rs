@@ -24,7 +24,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("fsync", "off"),
     ("full_page_writes", "off"),
     ("autovacuum", "off"),
-    ("max_connections", "200"),
+    ("max_connections", "500"),
     ("shared_buffers", "64MB"),
     ("checkpoint_timeout", "1h"),
     ("max_wal_size", "4GB"),
