@@ -258,7 +258,8 @@ async fn killed_at_any_moment_each_file_is_attached_once_and_both_notifications_
     })
     .await;
     println!("{rows} rows, {kills} kills, {:?}", started.elapsed());
-    check(&db, &http, &cases, &got.lock().unwrap(), rows).await;
+    let got = got.lock().unwrap().clone();
+    check(&db, &http, &cases, &got, rows).await;
 }
 
 /// Everything that must hold, told by the database, by the Case API itself and by the receiver.
@@ -285,7 +286,8 @@ pub async fn check(
             .entry(call["artifact_id"].as_str().unwrap())
             .or_default() += 1;
     }
-    let artifacts: Vec<(String, String, String, i32, i32, Option<String>, i64, i64)> = sqlx::query_as(
+    type Artifact = (String, String, String, i32, i32, Option<String>, i64, i64);
+    let artifacts: Vec<Artifact> = sqlx::query_as(
         "select a.id::text, a.file_name, a.attachment_status::text, a.attempt_count, a.retry_count, a.attachment_error_code,
                 (select count(*) from evidence.attach_attempt t where t.artifact_id = a.id and t.outcome <> 'LOST'),
                 (select count(*) from evidence.attach_attempt t where t.artifact_id = a.id and t.outcome = 'LOST')
