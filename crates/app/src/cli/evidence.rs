@@ -6,7 +6,7 @@ use clap::{Subcommand, ValueEnum};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{ClientOptions, Output, client::Client, output::Tone};
+use super::{ClientOptions, Output, client::Client, listing::Paging, output::Tone};
 use crate::exit::{Exit, Failure};
 
 /// How often a job that is waited for is looked at.
@@ -65,12 +65,8 @@ struct List {
     /// Only those that stand so.
     #[arg(long, value_enum)]
     status: Option<Status>,
-    /// How many.
-    #[arg(long, default_value = "50")]
-    limit: String,
-    /// Where to go on: `next_cursor` of the list before.
-    #[arg(long)]
-    cursor: Option<String>,
+    #[command(flatten)]
+    paging: Paging,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -189,26 +185,15 @@ async fn run_list(client: &Client, list: List, output: &Output) -> Result<(), Fa
         Status::Retrying => "RETRYING",
         Status::Completed => "COMPLETED",
     });
-    let query: Vec<(&str, &str)> = [
+    let filters = [
         ("merchant_id", list.merchant.as_deref()),
         ("status", status),
-        ("cursor", list.cursor.as_deref()),
-        ("limit", Some(list.limit.as_str())),
-    ]
-    .into_iter()
-    .filter_map(|(name, value)| value.map(|value| (name, value)))
-    .collect();
-    let (_, page) = client
-        .call(Method::GET, &["file-jobs"], &query, None)
-        .await?;
-    output.answer(&page, || {
-        let items = page["items"].as_array().cloned().unwrap_or_default();
-        let mut lines: Vec<String> = items.iter().map(|job| line(job, output)).collect();
-        if let Some(cursor) = page["next_cursor"].as_str() {
-            lines.push(format!("more: --cursor {cursor}"));
-        }
-        lines.join("\n")
-    })
+    ];
+    list.paging
+        .list(client, &["file-jobs"], &filters, output, |job| {
+            line(job, output)
+        })
+        .await
 }
 
 fn word<'a>(value: &'a Value, name: &str) -> &'a str {

@@ -9,7 +9,7 @@ use clap::{Subcommand, ValueEnum};
 use reqwest::Method;
 use serde_json::Value;
 
-use super::{ClientOptions, Output, client::Client, output::Tone};
+use super::{ClientOptions, Output, client::Client, listing::Paging, output::Tone};
 use crate::exit::{Exit, Failure};
 
 /// Options of `exports`.
@@ -76,12 +76,8 @@ struct List {
     /// Only those accepted before (RFC 3339).
     #[arg(long)]
     until: Option<String>,
-    /// How many.
-    #[arg(long, default_value = "50")]
-    limit: String,
-    /// Where to go on: `next_cursor` of the list before.
-    #[arg(long)]
-    cursor: Option<String>,
+    #[command(flatten)]
+    paging: Paging,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -158,35 +154,21 @@ fn request(file: &PathBuf) -> Result<String, Failure> {
 
 async fn run_list(client: &Client, list: List, output: &Output) -> Result<(), Failure> {
     let status = list.status.and_then(|status| status.to_possible_value());
-    let query: Vec<(&str, &str)> = [
+    let filters = [
         ("status", status.as_ref().map(|value| value.get_name())),
         ("since", list.since.as_deref()),
         ("until", list.until.as_deref()),
-        ("cursor", list.cursor.as_deref()),
-        ("limit", Some(list.limit.as_str())),
-    ]
-    .into_iter()
-    .filter_map(|(name, value)| value.map(|value| (name, value)))
-    .collect();
-    let (_, page) = client.call(Method::GET, &["jobs"], &query, None).await?;
-    output.answer(&page, || {
-        let items = page["items"].as_array().cloned().unwrap_or_default();
-        let mut lines: Vec<String> = items
-            .iter()
-            .map(|job| {
-                let (status, id) = (painted(&job["status"], output), word(&job["jobId"]));
-                format!(
-                    "{status} {id} {:>7} {}",
-                    job["total"].to_string(),
-                    word(&job["requestedAt"])
-                )
-            })
-            .collect();
-        if let Some(cursor) = page["next_cursor"].as_str() {
-            lines.push(format!("more: --cursor {cursor}"));
-        }
-        lines.join("\n")
-    })
+    ];
+    list.paging
+        .list(client, &["jobs"], &filters, output, |job| {
+            let (status, id) = (painted(&job["status"], output), word(&job["jobId"]));
+            format!(
+                "{status} {id} {:>7} {}",
+                job["total"].to_string(),
+                word(&job["requestedAt"])
+            )
+        })
+        .await
 }
 
 async fn show(

@@ -6,6 +6,7 @@ mod demo;
 mod doctor;
 mod evidence;
 mod exports;
+mod listing;
 mod man;
 mod migrate;
 mod openapi;

@@ -6,7 +6,7 @@ use clap::{Subcommand, ValueEnum};
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
-use super::{ClientOptions, Output, client::Client, output::Tone};
+use super::{ClientOptions, Output, client::Client, listing::Paging, output::Tone};
 use crate::exit::{Exit, Failure};
 
 /// How often an order that is waited for is looked at.
@@ -98,12 +98,8 @@ struct List {
     /// Only those of this symbol.
     #[arg(long)]
     symbol: Option<String>,
-    /// How many.
-    #[arg(long, default_value = "50")]
-    limit: String,
-    /// Where to go on: `next_cursor` of the list before.
-    #[arg(long)]
-    cursor: Option<String>,
+    #[command(flatten)]
+    paging: Paging,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -214,27 +210,16 @@ fn request(send: Send) -> Result<Value, Failure> {
 
 async fn run_list(client: &Client, list: List, output: &Output) -> Result<(), Failure> {
     let status = list.status.and_then(|status| status.to_possible_value());
-    let query: Vec<(&str, &str)> = [
+    let filters = [
         ("status", status.as_ref().map(|value| value.get_name())),
         ("account", list.account.as_deref()),
         ("symbol", list.symbol.as_deref()),
-        ("cursor", list.cursor.as_deref()),
-        ("limit", Some(list.limit.as_str())),
-    ]
-    .into_iter()
-    .filter_map(|(name, value)| value.map(|value| (name, value)))
-    .collect();
-    let (_, page) = client
-        .call(Method::GET, &["do", "order"], &query, None)
-        .await?;
-    output.answer(&page, || {
-        let items = page["items"].as_array().cloned().unwrap_or_default();
-        let mut lines: Vec<String> = items.iter().map(|view| line(view, output)).collect();
-        if let Some(cursor) = page["next_cursor"].as_str() {
-            lines.push(format!("more: --cursor {cursor}"));
-        }
-        lines.join("\n")
-    })
+    ];
+    list.paging
+        .list(client, &["do", "order"], &filters, output, |view| {
+            line(view, output)
+        })
+        .await
 }
 
 fn line(view: &Value, output: &Output) -> String {

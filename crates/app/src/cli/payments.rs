@@ -6,7 +6,7 @@ use clap::Subcommand;
 use reqwest::Method;
 use serde_json::{Map, Value};
 
-use super::{ClientOptions, Output, client::Client, output::Tone};
+use super::{ClientOptions, Output, client::Client, listing::Paging, output::Tone};
 use crate::exit::{Exit, Failure};
 
 /// How often a payment that is waited for is looked at.
@@ -66,12 +66,8 @@ struct List {
     /// Only those of this account.
     #[arg(long)]
     account: Option<String>,
-    /// How many.
-    #[arg(long, default_value = "50")]
-    limit: String,
-    /// Where to go on: `next_cursor` of the list before.
-    #[arg(long)]
-    cursor: Option<String>,
+    #[command(flatten)]
+    paging: Paging,
 }
 
 pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
@@ -128,26 +124,15 @@ async fn run_pay(client: &Client, pay: Pay, output: &Output) -> Result<(), Failu
 
 async fn run_list(client: &Client, list: List, output: &Output) -> Result<(), Failure> {
     let status = list.status.map(|status| status.to_uppercase());
-    let query: Vec<(&str, &str)> = [
+    let filters = [
         ("status", status.as_deref()),
         ("account_id", list.account.as_deref()),
-        ("cursor", list.cursor.as_deref()),
-        ("limit", Some(list.limit.as_str())),
-    ]
-    .into_iter()
-    .filter_map(|(name, value)| value.map(|value| (name, value)))
-    .collect();
-    let (_, page) = client
-        .call(Method::GET, &["payments"], &query, None)
-        .await?;
-    output.answer(&page, || {
-        let items = page["items"].as_array().cloned().unwrap_or_default();
-        let mut lines: Vec<String> = items.iter().map(|view| line(view, output)).collect();
-        if let Some(cursor) = page["next_cursor"].as_str() {
-            lines.push(format!("more: --cursor {cursor}"));
-        }
-        lines.join("\n")
-    })
+    ];
+    list.paging
+        .list(client, &["payments"], &filters, output, |view| {
+            line(view, output)
+        })
+        .await
 }
 
 /// Goes on while there is more, and adds everything up.

@@ -1,0 +1,50 @@
+//! Lists, the same for every service: what to ask for, where to go on, and how a page is shown.
+
+use reqwest::Method;
+use serde_json::Value;
+
+use super::{Output, client::Client};
+use crate::exit::Failure;
+
+/// Which page of a list.
+#[derive(Debug, clap::Args)]
+pub(super) struct Paging {
+    /// How many.
+    #[arg(long, default_value = "50")]
+    limit: String,
+    /// Where to go on: `next_cursor` of the list before.
+    #[arg(long)]
+    cursor: Option<String>,
+}
+
+impl Paging {
+    /// Asks for the page of what is at `path` and fits the filters that are set; shows each item as `line` says.
+    pub async fn list(
+        &self,
+        client: &Client,
+        path: &[&str],
+        filters: &[(&str, Option<&str>)],
+        output: &Output,
+        line: impl Fn(&Value) -> String,
+    ) -> Result<(), Failure> {
+        let own = [
+            ("cursor", self.cursor.as_deref()),
+            ("limit", Some(self.limit.as_str())),
+        ];
+        let query: Vec<(&str, &str)> = filters
+            .iter()
+            .copied()
+            .chain(own)
+            .filter_map(|(name, value)| value.map(|value| (name, value)))
+            .collect();
+        let (_, page) = client.call(Method::GET, path, &query, None).await?;
+        output.answer(&page, || {
+            let items = page["items"].as_array().map_or(&[][..], Vec::as_slice);
+            let mut lines: Vec<String> = items.iter().map(line).collect();
+            if let Some(cursor) = page["next_cursor"].as_str() {
+                lines.push(format!("more: --cursor {cursor}"));
+            }
+            lines.join("\n")
+        })
+    }
+}
