@@ -9,5 +9,6 @@ pub mod database;
 pub mod exit;
 pub mod http;
 pub mod logging;
+pub mod operate;
 pub mod roles;
 pub mod services;

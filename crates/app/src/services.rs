@@ -34,6 +34,8 @@ use crate::{
 
 /// One service, as the rest of the program sees it.
 pub struct Service {
+    /// Its name, as operators know it.
+    pub name: &'static str,
     /// Its schema.
     pub migrations: fn() -> MigrationSet,
     /// The error codes of its API.
@@ -140,6 +142,18 @@ pub fn migrator() -> Migrator {
         .chain(ALL.iter().map(|service| (service.migrations)()))
         .chain([postrider_payments::wallet_migrations()]);
     Migrator::new(sets).program_version(env!("CARGO_PKG_VERSION"))
+}
+
+/// What operators call the work that belongs to no service: messages on their way between them.
+pub const MESSAGES: &str = "messages";
+
+/// Every service's name with the names of its work tables; the engine's own tables first.
+pub fn named_tables() -> impl Iterator<Item = (&'static str, Vec<&'static str>)> {
+    let own = ALL.iter().map(|service| {
+        let tables = service.tables.iter().map(|table| table.name).collect();
+        (service.name, tables)
+    });
+    std::iter::once((MESSAGES, vec![OUTBOX.name, DELIVERIES.name])).chain(own)
 }
 
 /// Every work table: where dead letters can be.

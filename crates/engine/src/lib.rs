@@ -31,6 +31,7 @@ pub mod publisher;
 pub mod retry;
 pub mod runtime;
 pub mod settings;
+pub mod survey;
 pub mod transport;
 pub mod wake;
 

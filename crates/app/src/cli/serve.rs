@@ -12,6 +12,7 @@ use crate::{
     exit::{Exit, Failure},
     http::{self, Metrics, Readiness},
     logging,
+    operate::Operate,
     roles::{Parts, Roles},
     services::Apis,
 };
@@ -89,6 +90,7 @@ impl Running {
             readiness: readiness.clone(),
             metrics: metrics.clone(),
             apis: Apis::start(database.pool(), &store, config, &stop)?,
+            operate: Operate::new(database.pool().clone()),
         };
         let router = http::router(state, &config.server, &roles)?;
         let server = tokio::spawn(http::serve(

@@ -24,6 +24,7 @@ pub use server::serve;
 use crate::{
     config,
     exit::{Exit, Failure},
+    operate::{self, Operate},
     roles::{Role, Roles},
     services::{self, Apis},
 };
@@ -39,6 +40,8 @@ pub struct State {
     pub metrics: Metrics,
     /// What the services' routes need.
     pub apis: Apis,
+    /// What operators see and do.
+    pub operate: Operate,
 }
 
 /// Routes that need no token: probes run without one, and the pages say nothing of what is stored.
@@ -92,4 +95,5 @@ fn own_routes() -> OpenApiRouter<State> {
     OpenApiRouter::new()
         .merge(health::routes())
         .merge(metrics::routes())
+        .merge(operate::routes())
 }

@@ -24,6 +24,7 @@ use crate::{
 };
 
 pub(super) const SERVICE: Service = Service {
+    name: "evidence",
     migrations: postrider_evidence::migrations,
     codes: postrider_evidence::codes::ALL,
     tables: &[&postrider_evidence::ATTACH_TASKS],

@@ -12,6 +12,7 @@ use crate::{
 };
 
 pub(super) const SERVICE: Service = Service {
+    name: "exports",
     migrations: postrider_exports::migrations,
     codes: postrider_exports::codes::ALL,
     tables: &[&postrider_exports::EXPORT_JOB_INPUT],

@@ -18,6 +18,7 @@ use crate::{
 };
 
 pub(super) const SERVICE: Service = Service {
+    name: "orders",
     migrations: postrider_orders::migrations,
     codes: postrider_orders::codes::ALL,
     tables: &[&postrider_orders::OUTBOX_ORDERS],

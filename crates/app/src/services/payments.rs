@@ -27,6 +27,7 @@ use crate::{
 };
 
 pub(super) const SERVICE: Service = Service {
+    name: "payments",
     migrations: postrider_payments::migrations,
     codes: postrider_payments::codes::ALL,
     tables: &[

@@ -24,6 +24,7 @@ use crate::{
 pub const PDF_READER: &[&str] = &["pdf-text"];
 
 pub(super) const SERVICE: Service = Service {
+    name: "protocols",
     migrations: postrider_protocols::migrations,
     codes: postrider_protocols::codes::ALL,
     tables: &[&postrider_protocols::OUTBOX],

@@ -19,6 +19,7 @@ mod retry;
 mod runtime;
 mod schema;
 mod support;
+mod survey;
 
 /// How many cases each property is tried with; `PROPTEST_CASES` asks for more.
 fn cases() -> u32 {
