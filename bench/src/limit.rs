@@ -25,7 +25,7 @@ pub async fn singles(cluster: &Cluster, clients: usize, items: u64) -> Result<f6
     std::fs::write(&script, SCRIPT)?;
     let (socket, role) = cluster.address()?;
     let each = (items / clients as u64).max(1);
-    let output = Command::new(pgbench().await)
+    let output = Command::new(tool("pgbench").await)
         .args(["--no-vacuum", "--protocol=prepared", "--jobs=2"])
         .args(["-h", &socket, "-U", role])
         .arg(format!("--client={clients}"))
@@ -51,13 +51,13 @@ pub async fn singles(cluster: &Cluster, clients: usize, items: u64) -> Result<f6
         .context("pgbench's rate is a number")
 }
 
-/// The pgbench that belongs to the server, or whichever there is.
-async fn pgbench() -> PathBuf {
+/// The tool that belongs to the server, or whichever there is of this name.
+pub async fn tool(name: &str) -> PathBuf {
     let found = postrider_embedded::installations().await;
-    let beside = found.first().map(|found| found.bin_dir.join("pgbench"));
+    let beside = found.first().map(|found| found.bin_dir.join(name));
     beside
         .filter(|path| path.exists())
-        .unwrap_or_else(|| PathBuf::from("pgbench"))
+        .unwrap_or_else(|| PathBuf::from(name))
 }
 
 /// Rows a second by COPY of 10,000.

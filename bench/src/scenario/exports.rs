@@ -25,6 +25,7 @@ use super::Bench;
 use crate::CACHE;
 use crate::adapter::Order;
 use crate::drain::Until;
+use crate::limit;
 use crate::peer::OURS;
 use crate::plan::say;
 use crate::results::LIMIT;
@@ -268,11 +269,8 @@ impl Stage {
             large(bytes),
             file.display()
         );
+        let psql = limit::tool("psql").await;
         let started = Instant::now();
-        let found = postrider_embedded::installations().await;
-        let psql = found
-            .first()
-            .map_or_else(|| PathBuf::from("psql"), |found| found.bin_dir.join("psql"));
         let ran = tokio::process::Command::new(psql)
             .arg(&self.url)
             .args(["-q", "-c", &copy])

@@ -1,7 +1,8 @@
 -- The idempotency ledger. Rows are never deleted by the engine: a key that was forgotten could be used twice.
 create table postrider.ledger (
-    scope       text        not null check (octet_length(scope) between 1 and 100),
-    key         text        not null check (octet_length(key) between 1 and 255),
+    -- Keys are bytes to us: no language decides their order, and comparing them is cheap.
+    scope       text collate "C" not null check (octet_length(scope) between 1 and 100),
+    key         text collate "C" not null check (octet_length(key) between 1 and 255),
     digest      bytea       not null check (octet_length(digest) = 32),
     state       text        not null default 'accepted' check (state in ('accepted', 'succeeded', 'failed')),
     result      jsonb,

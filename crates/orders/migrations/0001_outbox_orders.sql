@@ -22,9 +22,9 @@ create table orders.outbox_orders (
     -- Set before the first call that might reach the broker, and cleared when it is certain that none did: a row
     -- without it was never sent, a row with it is looked up at the broker before it is sent again.
     sent_at            timestamptz,
-    idempotency_key    text        not null unique check (octet_length(idempotency_key) between 1 and 255),
+    idempotency_key    text collate "C" not null unique check (octet_length(idempotency_key) between 1 and 255),
     order_request_json jsonb       not null,
-    request_digest     text        not null check (request_digest ~ '^[0-9a-f]{64}$'),
+    request_digest     text        not null check (octet_length(request_digest) = 64),
     expires_at         timestamptz,
     last_error_code    text,
     last_error_category text,

@@ -1,7 +1,8 @@
 //! Acceptance: ledger entry and outbox row in one transaction, and many orders in one commit.
 //!
 //! Without an ordering that is one statement, hence one round trip and one wait for the disk. Repetitions write nothing and
-//! wait for no disk; what is known of them is read once for the whole batch.
+//! wait for no disk; what is known of them is read once for the whole batch. Where repetitions come, more are likely: a
+//! writer whose last batch was mostly repetitions reads first, and tries to accept only what is not known yet.
 //!
 //! Posts that arrive while a commit is on its way to the disk share the next one; each caller is answered only when its
 //! own commit is durable. A key always goes to the same writer, so that two writers never wait for each other, and
@@ -73,6 +74,7 @@ impl Acceptor {
                 pool: pool.clone(),
                 waker: waker.clone(),
                 ordering,
+                expects_repetitions: false,
             };
             tokio::spawn(writer.run(posts));
             sender
@@ -101,10 +103,11 @@ struct Writer {
     pool: PgPool,
     waker: Waker,
     ordering: Ordering,
+    expects_repetitions: bool,
 }
 
 impl Writer {
-    async fn run(self, mut posts: mpsc::Receiver<Post>) {
+    async fn run(mut self, mut posts: mpsc::Receiver<Post>) {
         let mut batch = Vec::with_capacity(MOST);
         while posts.recv_many(&mut batch, MOST).await > 0 {
             // Nobody waits for an answer any more: the client will repeat, with the same key.
@@ -124,7 +127,7 @@ impl Writer {
     }
 
     /// A panic costs the batch that it hit; a writer that vanished would refuse its keys for ever.
-    async fn guarded(&self, orders: &[&Order]) -> Result<Vec<Answer>, LedgerError> {
+    async fn guarded(&mut self, orders: &[&Order]) -> Result<Vec<Answer>, LedgerError> {
         AssertUnwindSafe(self.accept(orders))
             .catch_unwind()
             .await
@@ -134,7 +137,7 @@ impl Writer {
             })
     }
 
-    async fn accept(&self, orders: &[&Order]) -> Result<Vec<Answer>, LedgerError> {
+    async fn accept(&mut self, orders: &[&Order]) -> Result<Vec<Answer>, LedgerError> {
         // Of several posts of one key the first leads; the others are answered as if they had come after it.
         let mut leaders: HashMap<&str, &Order> = HashMap::with_capacity(orders.len());
         for order in orders {
@@ -144,19 +147,31 @@ impl Writer {
         if wanted.is_empty() {
             return Ok(Vec::new());
         }
+        let mut known = HashMap::new();
+        if self.expects_repetitions {
+            known = self
+                .known(wanted.iter().map(|order| order.key.key()))
+                .await?;
+        }
+        let unknown: Vec<&Order> = wanted
+            .iter()
+            .copied()
+            .filter(|order| !known.contains_key(order.key.key()))
+            .collect();
         postrider_crashpoint::point!("orders.before_accept").map_err(Error::from)?;
-        let mut new = self.take(&wanted).await?;
+        let mut new = self.take(&unknown).await?;
         postrider_crashpoint::point!("orders.after_accept").map_err(Error::from)?;
         if !new.is_empty() {
             counters::enqueued(new.len() as u64);
             self.waker.wake(&OUTBOX_ORDERS);
         }
-        let before: Vec<&str> = wanted
+        self.expects_repetitions = new.len() * 2 < wanted.len();
+        let taken = unknown
             .iter()
             .map(|order| order.key.key())
-            .filter(|key| !new.contains(*key))
-            .collect();
-        let known = self.known(&before).await?;
+            .filter(|key| !new.contains(*key));
+        known.extend(self.known(taken).await?);
+        let accepted: HashSet<String> = new.clone();
         orders
             .iter()
             .map(|order| {
@@ -167,7 +182,7 @@ impl Writer {
                 let view = match (known.get(key), leaders.get(key)) {
                     (Some(view), _) => view.clone(),
                     // A repetition within the batch that accepted it.
-                    (None, Some(leader)) if !before.contains(&key) => OrderView::fresh(leader),
+                    (None, Some(leader)) if accepted.contains(key) => OrderView::fresh(leader),
                     (None, _) => return Err(LedgerError::Unknown(order.key.clone())),
                 };
                 Ok(if view.request_digest == order.digest.to_string() {
@@ -181,6 +196,9 @@ impl Writer {
 
     /// Takes the keys that are free, each with its row; says which.
     async fn take(&self, orders: &[&Order]) -> Result<HashSet<String>, LedgerError> {
+        if orders.is_empty() {
+            return Ok(HashSet::new());
+        }
         if self.ordering == Ordering::None {
             return Ok(store::accept(&self.pool, orders, PATIENCE).await?);
         }
@@ -203,18 +221,22 @@ impl Writer {
         Ok(new.iter().map(|order| order.key.key().to_owned()).collect())
     }
 
-    async fn known(&self, keys: &[&str]) -> Result<HashMap<String, OrderView>, LedgerError> {
+    async fn known(
+        &self,
+        keys: impl Iterator<Item = &str>,
+    ) -> Result<HashMap<String, OrderView>, LedgerError> {
+        let keys: Vec<&str> = keys.collect();
         if keys.is_empty() {
             return Ok(HashMap::new());
         }
-        let views = store::views(&self.pool, keys).await?;
+        let views = store::views(&self.pool, &keys).await?;
         Ok(views
             .into_iter()
             .map(|view| (view.idempotency_key.clone(), view))
             .collect())
     }
 
-    async fn one_by_one(&self, orders: &[&Order]) -> Vec<Result<Answer, LedgerError>> {
+    async fn one_by_one(&mut self, orders: &[&Order]) -> Vec<Result<Answer, LedgerError>> {
         let mut answers = Vec::with_capacity(orders.len());
         for order in orders {
             let answer = self.guarded(std::slice::from_ref(order)).await;

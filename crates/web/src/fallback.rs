@@ -1,8 +1,10 @@
 //! Answers where no handler answers: unknown paths, wrong methods, panics.
 
 use std::any::Any;
+use std::panic::AssertUnwindSafe;
 
 use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
 use http::Method;
 
 use crate::error_code::codes;
@@ -28,7 +30,15 @@ pub(crate) async fn method_not_allowed(method: Method) -> Problem {
 #[error("a handler panicked: {0}")]
 struct Panicked(String);
 
-pub(crate) fn panicked(payload: Box<dyn Any + Send>) -> Response {
+/// A handler's panic is an answer, too: what it shared with others is guarded by the database or by locks that recover.
+pub(crate) async fn without_panic(answer: impl Future<Output = Response>) -> Response {
+    AssertUnwindSafe(answer)
+        .catch_unwind()
+        .await
+        .unwrap_or_else(panicked)
+}
+
+fn panicked(payload: Box<dyn Any + Send>) -> Response {
     let said = payload
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())

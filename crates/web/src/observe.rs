@@ -1,12 +1,14 @@
 //! One line in the log and one mark in the metrics for every request, however it ends.
 //!
+//! Lines of requests that went well are for `debug`: at thousands a second they would cost more than many a request
+//! and hide the others. What was refused is told at `info`, what failed at `warn`.
+//!
 //! The path that is logged is the route's pattern, never the address itself: neither query strings
 //! nor ids of customers nor headers reach the log, and the number of metric series stays bounded.
 
 use std::time::{Duration, Instant};
 
 use axum::extract::{MatchedPath, Request};
-use axum::middleware::Next;
 use axum::response::Response;
 use http::Method;
 use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
@@ -37,7 +39,10 @@ pub fn describe() {
 }
 
 /// Gives the request its id, runs it in a span, finishes problems, logs and measures.
-pub(crate) async fn observe(mut request: Request, next: Next) -> Response {
+pub(crate) async fn observe(
+    mut request: Request,
+    answer: impl AsyncFnOnce(Request) -> Response,
+) -> Response {
     let id = RequestId::from_headers(request.headers()).unwrap_or_else(RequestId::generate);
     request.extensions_mut().insert(id.clone());
     let mut record = Record::of(&request, id.clone());
@@ -45,10 +50,10 @@ pub(crate) async fn observe(mut request: Request, next: Next) -> Response {
         "request",
         request_id = id.as_str(),
         method = record.method,
-        path = record.path.as_str(),
+        path = record.path(),
     );
 
-    let mut response = next.run(request).instrument(span).await;
+    let mut response = answer(request).instrument(span).await;
 
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
         let problem = problem.identified(&id);
@@ -81,7 +86,7 @@ fn log_cause(problem: &Problem, id: &RequestId) {
 struct Record {
     id: RequestId,
     method: &'static str,
-    path: String,
+    path: Option<MatchedPath>,
     caller: Option<Caller>,
     status: u16,
     started: Instant,
@@ -89,31 +94,45 @@ struct Record {
 
 impl Record {
     fn of(request: &Request, id: RequestId) -> Self {
-        let matched = request.extensions().get::<MatchedPath>();
         Self {
             id,
             method: method_label(request.method()),
-            path: matched.map_or("unmatched", MatchedPath::as_str).to_owned(),
+            path: request.extensions().get::<MatchedPath>().cloned(),
             caller: None,
             status: CLIENT_GONE,
             started: Instant::now(),
         }
     }
+
+    fn path(&self) -> &str {
+        self.path.as_ref().map_or("unmatched", MatchedPath::as_str)
+    }
+}
+
+/// The macro wants a level that is known when it is compiled.
+macro_rules! line {
+    ($level:ident, $record:expr, $took:expr) => {
+        tracing::$level!(
+            request_id = $record.id.as_str(),
+            method = $record.method,
+            path = $record.path(),
+            status = $record.status,
+            caller = $record.caller.as_ref().map(Caller::name),
+            duration_ms = $took.as_secs_f64() * 1000.0,
+            "request"
+        )
+    };
 }
 
 impl Drop for Record {
     fn drop(&mut self) {
         let took: Duration = self.started.elapsed();
-        let path = std::mem::take(&mut self.path);
-        tracing::info!(
-            request_id = self.id.as_str(),
-            method = self.method,
-            path,
-            status = self.status,
-            caller = self.caller.as_ref().map(Caller::name),
-            duration_ms = took.as_secs_f64() * 1000.0,
-            "request"
-        );
+        match self.status {
+            500.. => line!(warn, self, took),
+            400.. => line!(info, self, took),
+            _ => line!(debug, self, took),
+        }
+        let path = self.path().to_owned();
         counter!(REQUESTS, "method" => self.method, "path" => path.clone(), "status" => self.status.to_string())
             .increment(1);
         histogram!(DURATION, "method" => self.method, "path" => path).record(took);

@@ -1,9 +1,6 @@
 //! Headers that keep a browser from doing what nobody asked for. What a handler has set stays.
 
-use axum::extract::Request;
-use axum::middleware::Next;
-use axum::response::Response;
-use http::{HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 /// For pages: everything from this server, nothing inline, no frames.
 const PAGE_POLICY: &str = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
@@ -20,9 +17,7 @@ const ALWAYS: [(HeaderName, &str); 4] = [
 
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
-pub(crate) async fn add(request: Request, next: Next) -> Response {
-    let mut response = next.run(request).await;
-    let headers = response.headers_mut();
+pub(crate) fn add(headers: &mut HeaderMap) {
     let content_type = headers.get(header::CONTENT_TYPE);
     let is_page = content_type.is_some_and(|value| value.as_bytes().starts_with(b"text/html"));
     let policy = if is_page { PAGE_POLICY } else { DATA_POLICY };
@@ -35,5 +30,4 @@ pub(crate) async fn add(request: Request, next: Next) -> Response {
             .entry(name)
             .or_insert(HeaderValue::from_static(value));
     }
-    response
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::middleware::{from_fn, from_fn_with_state};
-use tower_http::catch_panic::CatchPanicLayer;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
 
-use crate::auth::{self, Doorkeeper, Tokens};
+use crate::auth::{Doorkeeper, Tokens, loopback};
 use crate::{body, compression, fallback, observe, security_headers, time_limit};
 
 /// What the program decides about its HTTP side.
@@ -34,31 +35,62 @@ impl Default for ShellOptions {
     }
 }
 
-/// Wraps the finished router. Read from the bottom up: the last layer meets a request first.
+/// Wraps the finished router.
 ///
-/// - compression is outermost, because problems get their final body just inside of it;
-/// - then the record, so that whatever happens inside has an id, a log line and a mark;
-/// - panics are caught outside of every layer that could panic, and their answer gets the headers;
-/// - a caller is known, or refused, before time or body is spent on the request.
+/// Compression is outermost, because problems get their final body just inside of it. All the rest is one layer:
+/// axum copies everything inside a layer for each request, so that a dozen of them would cost more than most handlers.
 pub fn shell(router: Router, options: ShellOptions) -> Router {
     observe::describe();
-    let open_to_this_machine = options.tokens.is_empty();
-    let doorkeeper = Doorkeeper {
-        tokens: options.tokens,
-        open: options.open.into(),
+    let shell = Shell {
+        open_to_this_machine: options.tokens.is_empty(),
+        doorkeeper: Doorkeeper {
+            tokens: options.tokens,
+            open: options.open.into(),
+        },
+        time_limit: options.time_limit,
     };
-    let mut router = router
+    router
         .fallback(fallback::not_found)
         .method_not_allowed_fallback(fallback::method_not_allowed)
         .layer(body::body_limit(options.body_limit))
-        .layer(from_fn_with_state(options.time_limit, time_limit::enforce))
-        .layer(from_fn_with_state(doorkeeper, auth::authenticate));
-    if open_to_this_machine {
-        router = router.layer(from_fn(auth::loopback::guard));
-    }
-    router
-        .layer(CatchPanicLayer::custom(fallback::panicked))
-        .layer(from_fn(security_headers::add))
-        .layer(from_fn(observe::observe))
+        .layer(from_fn_with_state(Arc::new(shell), around))
         .layer(compression::layer())
+}
+
+struct Shell {
+    open_to_this_machine: bool,
+    doorkeeper: Doorkeeper,
+    time_limit: Duration,
+}
+
+/// The record is outermost, so that whatever happens inside has an id, a log line and a mark; panics are caught
+/// outside of everything that could panic, and their answer gets the headers.
+async fn around(State(shell): State<Arc<Shell>>, request: Request, next: Next) -> Response {
+    observe::observe(request, async |request| {
+        let mut response = fallback::without_panic(shell.admit(request, next)).await;
+        security_headers::add(response.headers_mut());
+        response
+    })
+    .await
+}
+
+impl Shell {
+    /// A caller is known, or refused, before time or body is spent on the request.
+    async fn admit(&self, mut request: Request, next: Next) -> Response {
+        if self.open_to_this_machine
+            && let Err(problem) = loopback::inspect(&request)
+        {
+            return problem.into_response();
+        }
+        let caller = match self.doorkeeper.introduce(&mut request) {
+            Ok(caller) => caller,
+            Err(problem) => return problem.into_response(),
+        };
+        let mut response = time_limit::enforce(self.time_limit, request, next).await;
+        // For the access log.
+        if let Some(caller) = caller {
+            response.extensions_mut().insert(caller);
+        }
+        response
+    }
 }

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio::sync::watch;
@@ -23,11 +23,7 @@ struct Current(watch::Sender<Duration>);
 
 /// The outer layer: ends the request at its limit. Work that was under way is dropped, which
 /// rolls back an open transaction.
-pub(crate) async fn enforce(
-    State(limit): State<Duration>,
-    mut request: Request,
-    next: Next,
-) -> Response {
+pub(crate) async fn enforce(limit: Duration, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
     let (sender, mut current) = watch::channel(limit);
     request.extensions_mut().insert(Current(sender));

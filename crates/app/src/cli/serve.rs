@@ -89,7 +89,7 @@ impl Running {
             pool: database.pool().clone(),
             readiness: readiness.clone(),
             metrics: metrics.clone(),
-            apis: Apis::start(database.pool(), &store, config, &stop)?,
+            apis: Arc::new(Apis::start(database.pool(), &store, config, &stop)?),
             operate: Operate::new(database.pool().clone()),
         };
         let router = http::router(state, &config.server, &roles)?;

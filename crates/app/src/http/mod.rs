@@ -39,7 +39,7 @@ pub struct State {
     /// What has been counted.
     pub metrics: Metrics,
     /// What the services' routes need.
-    pub apis: Apis,
+    pub apis: Arc<Apis>,
     /// What operators see and do.
     pub operate: Operate,
 }

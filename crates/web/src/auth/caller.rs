@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{FromRequestParts, MatchedPath, Request, State};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::extract::{FromRequestParts, MatchedPath, Request};
 use http::request::Parts;
 use http::{HeaderValue, header};
 
@@ -120,34 +118,25 @@ impl Doorkeeper {
             None => true,
         }
     }
-}
 
-/// Finds out who calls, and refuses strangers on routes that are not open.
-pub(crate) async fn authenticate(
-    State(door): State<Doorkeeper>,
-    mut request: Request,
-    next: Next,
-) -> Response {
-    let caller = match door.tokens.authenticate(request.headers()) {
-        Authentication::Known(caller) => Some(caller),
-        unknown => {
-            // A layer further out may have known the caller by other means.
-            let introduced = request.extensions().get::<Caller>().cloned();
-            let introduced = introduced.filter(|_| unknown == Authentication::Missing);
-            if introduced.is_none() && !door.lets_anybody_in(&request) {
-                return refusal(&unknown).into_response();
+    /// Finds out who calls, tells the request, and refuses strangers on routes that are not open.
+    pub(crate) fn introduce(&self, request: &mut Request) -> Result<Option<Caller>, Problem> {
+        let caller = match self.tokens.authenticate(request.headers()) {
+            Authentication::Known(caller) => Some(caller),
+            unknown => {
+                // A layer further out may have known the caller by other means.
+                let introduced = request.extensions().get::<Caller>().cloned();
+                let introduced = introduced.filter(|_| unknown == Authentication::Missing);
+                if introduced.is_none() && !self.lets_anybody_in(request) {
+                    return Err(refusal(&unknown));
+                }
+                introduced
             }
-            introduced
+        };
+        request.extensions_mut().remove::<Caller>();
+        if let Some(caller) = &caller {
+            request.extensions_mut().insert(caller.clone());
         }
-    };
-    request.extensions_mut().remove::<Caller>();
-    if let Some(caller) = &caller {
-        request.extensions_mut().insert(caller.clone());
+        Ok(caller)
     }
-    let mut response = next.run(request).await;
-    // For the access log.
-    if let Some(caller) = caller {
-        response.extensions_mut().insert(caller);
-    }
-    response
 }

@@ -8,8 +8,6 @@
 use std::net::IpAddr;
 
 use axum::extract::Request;
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 use http::uri::Authority;
 use http::{HeaderMap, header};
 
@@ -17,14 +15,7 @@ use crate::error_code::codes;
 use crate::problem::Problem;
 
 /// Refuses what a web page of another origin sent. Applied only where no tokens are configured.
-pub(crate) async fn guard(request: Request, next: Next) -> Response {
-    match inspect(&request) {
-        Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
-    }
-}
-
-fn inspect(request: &Request) -> Result<(), Problem> {
+pub(crate) fn inspect(request: &Request) -> Result<(), Problem> {
     // Programs may leave Host out; browsers cannot.
     let hosts = request.headers().get_all(header::HOST);
     for host in hosts {

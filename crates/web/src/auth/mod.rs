@@ -12,7 +12,7 @@ mod scope;
 mod token;
 
 pub use caller::Caller;
-pub(crate) use caller::{Doorkeeper, authenticate};
+pub(crate) use caller::Doorkeeper;
 pub use require::{Require, Required, require};
 pub use scope::{Scope, Scopes, UnknownScope};
 pub use token::{Authentication, NewToken, Token, TokenError, Tokens};

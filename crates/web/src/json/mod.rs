@@ -72,6 +72,17 @@ pub fn check(bytes: &[u8], limits: &Limits) -> Result<(), JsonError> {
 /// Says what is wrong and where.
 pub fn parse<T: DeserializeOwned>(bytes: &[u8], limits: &Limits) -> Result<T, JsonError> {
     check(bytes, limits)?;
+    // Where it goes wrong is looked for only when it does: keeping track costs as much as reading.
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let mut known = true;
+    match serde_ignored::deserialize(&mut json, |_| known = false) {
+        Ok(value) if known => Ok(value),
+        _ => explain(bytes),
+    }
+}
+
+/// Reads again, and says which fields are wrong.
+fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JsonError> {
     let mut unknown = Vec::new();
     let mut track = serde_path_to_error::Track::new();
     let mut json = serde_json::Deserializer::from_slice(bytes);

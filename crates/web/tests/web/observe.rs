@@ -33,7 +33,13 @@ impl MakeWriter<'_> for Log {
 
 fn start_log() {
     static STARTED: OnceLock<()> = OnceLock::new();
-    STARTED.get_or_init(|| tracing_subscriber::fmt().json().with_writer(|| Log).init());
+    STARTED.get_or_init(|| {
+        tracing_subscriber::fmt()
+            .json()
+            .with_max_level(tracing::Level::DEBUG)
+            .with_writer(|| Log)
+            .init();
+    });
 }
 
 fn logged(request_id: &str) -> String {
