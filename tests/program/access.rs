@@ -1,7 +1,7 @@
 //! Who may call, and what a call that is refused is told.
 
 use postrider_testkit::TestDb;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::program::{Serving, data_dir, run_with, stdout};
 
@@ -51,6 +51,57 @@ async fn with_tokens_a_route_asks_for_the_scope_it_names() {
     assert_eq!(status(None).await, 401);
     let probe = serving.get("/readyz").send().await.unwrap();
     assert_eq!(probe.status(), 200, "probes need no token");
+    assert!(serving.terminate().await.success());
+}
+
+#[tokio::test]
+async fn the_internal_route_refuses_a_token_without_the_scope_internal() {
+    let (caller, caller_entry) = token("submit,read,operate").await;
+    let (wallet, wallet_entry) = token("internal").await;
+    let db = TestDb::new().await;
+    let dir = data_dir();
+    let tokens = format!("server.tokens=[{caller_entry}, {wallet_entry}]");
+    let words = [
+        "--roles",
+        "api",
+        "--database-url",
+        &db.url(),
+        "--set",
+        &tokens,
+    ];
+    let serving = Serving::on(dir.path(), &words).await;
+    let base = serving.base().to_owned();
+    let http = reqwest::Client::new();
+    let pay = json!({ "account_id": "acc-1", "amount": "1", "currency": "USD" });
+    let accepted = http
+        .post(format!("{base}/payments"))
+        .bearer_auth(&caller)
+        .json(&pay);
+    let accepted: Value = accepted.send().await.unwrap().json().await.unwrap();
+    let uuid = accepted["uuid"].as_str().unwrap();
+    let put = async |token: Option<&str>| {
+        let body = json!({ "status": "FAILED", "reason": "TEST" });
+        let mut request = http
+            .put(format!("{base}/internal/requests/{uuid}"))
+            .json(&body);
+        if let Some(token) = token {
+            request = request.bearer_auth(token);
+        }
+        request.send().await.unwrap().status().as_u16()
+    };
+    assert_eq!(
+        put(Some(&caller)).await,
+        403,
+        "all other scopes are not enough"
+    );
+    assert_eq!(put(Some("pt_wrong")).await, 401);
+    assert_eq!(put(None).await, 401);
+    let shown = serving
+        .get(&format!("/payments/{uuid}"))
+        .bearer_auth(&caller);
+    let shown: Value = shown.send().await.unwrap().json().await.unwrap();
+    assert_eq!(shown["status"], "PENDING", "a refused call does nothing");
+    assert_eq!(put(Some(&wallet)).await, 200);
     assert!(serving.terminate().await.success());
 }
 

@@ -7,10 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use axum::{Router, extract::State, http::HeaderMap, routing::post};
+use postrider_testkit::servers::Kind;
 use postrider_testkit::{Program, TestDb, within};
 use serde_json::{Value, json};
 use zip::write::SimpleFileOptions;
 
+use crate::carrier::Carrier;
 use crate::program::{Serving, data_dir, postrider, run_with, stdout};
 
 /// How many rows of three files the crash test has; `POSTRIDER_TEST_EVIDENCE` makes it longer.
@@ -159,6 +161,8 @@ async fn evidence_is_handed_in_shown_and_listed_from_the_command_line() {
 
 pub struct Scene {
     pub database: String,
+    /// What carries the messages, as settings.
+    pub carrier: Vec<String>,
     pub store: String,
     pub cases: String,
     pub hook: String,
@@ -182,7 +186,7 @@ impl Scene {
         ];
         let mut words = vec!["serve", "--listen", "127.0.0.1:0", "--roles", roles];
         words.extend(["--database-url", &self.database]);
-        for setting in &settings {
+        for setting in settings.iter().chain(&self.carrier) {
             words.extend(["--set", setting]);
         }
         postrider(&words)
@@ -191,15 +195,28 @@ impl Scene {
 
 #[tokio::test]
 async fn killed_at_any_moment_each_file_is_attached_once_and_both_notifications_are_right() {
+    everything_is_killed(None).await;
+}
+
+#[tokio::test]
+async fn over_kafka_too_each_file_is_attached_once_and_both_notifications_are_right() {
+    everything_is_killed(Some(Kind::Kafka)).await;
+}
+
+async fn everything_is_killed(kind: Option<Kind>) {
     let rows = std::env::var("POSTRIDER_TEST_EVIDENCE").map_or(ROWS, |n| n.parse().unwrap());
     let patience = Duration::from_secs(240 + rows as u64);
     let (db, dir) = (TestDb::new().await, data_dir());
+    let Some(carrier) = Carrier::new(kind, &db).await else {
+        return;
+    };
     let script_file = dir.path().join("script.json");
     std::fs::write(&script_file, script().to_string()).unwrap();
     let (_cases, cases) = cases(&script_file).await;
     let (hook, got) = receiver().await;
     let scene = Scene {
-        database: db.url(),
+        database: carrier.database_url(&db),
+        carrier: carrier.settings(),
         store: format!("file://{}/store", dir.path().display()),
         cases: cases.clone(),
         hook,
@@ -217,11 +234,13 @@ async fn killed_at_any_moment_each_file_is_attached_once_and_both_notifications_
     let job: Value = answer.json().await.unwrap();
     let path = format!("/file-jobs/{}", job["file_job_id"].as_str().unwrap());
 
-    // Whoever is running is killed, in turn, until the job is closed; the schedulers' lease takes a while to pass on.
+    // Whoever is running is killed, in turn, until the job is closed; the schedulers' lease takes a while to pass on. The
+    // worker is the notifier, too.
     let roles = [
         "publisher",
         "worker",
         "worker",
+        "carrier",
         "worker",
         "publisher",
         "scheduler",
@@ -240,9 +259,16 @@ async fn killed_at_any_moment_each_file_is_attached_once_and_both_notifications_
         }
         assert!(started.elapsed() < patience, "not finished: {view}");
         if kills < 12 + rows / 20 {
-            let role = roles[kills % roles.len()];
-            running.remove(role).unwrap().kill().await;
-            running.insert(role, Serving::start(&scene.command(role)).await);
+            match roles[kills % roles.len()] {
+                "carrier" => carrier.restart(true).await,
+                role => {
+                    if role == "worker" {
+                        amid_work(&db).await;
+                    }
+                    running.remove(role).unwrap().kill().await;
+                    running.insert(role, Serving::start(&scene.command(role)).await);
+                }
+            }
             kills += 1;
         }
         tokio::time::sleep(Duration::from_millis(400)).await;
@@ -257,9 +283,28 @@ async fn killed_at_any_moment_each_file_is_attached_once_and_both_notifications_
         if ids.len() == 2 { Ok(()) } else { Err(ids) }
     })
     .await;
-    println!("{rows} rows, {kills} kills, {:?}", started.elapsed());
+    println!(
+        "{rows} rows over {}, {kills} kills, {:?}",
+        carrier.name(),
+        started.elapsed()
+    );
     let got = got.lock().unwrap().clone();
     check(&db, &http, &cases, &got, rows).await;
+}
+
+/// Waits until files are under way, so that a kill hits; not for long, for there may be nothing to do.
+async fn amid_work(db: &TestDb) {
+    let held = "select exists (select from evidence.file_job_artifact where held_by is not null)";
+    for _ in 0..200 {
+        let held: bool = sqlx::query_scalar(held)
+            .fetch_one(&db.pool())
+            .await
+            .unwrap();
+        if held {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 /// Everything that must hold, told by the database, by the Case API itself and by the receiver.

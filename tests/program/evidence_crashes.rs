@@ -35,6 +35,7 @@ async fn walk(point: &str, way: &str) {
     let (hook, got) = receiver().await;
     let scene = Scene {
         database: db.url(),
+        carrier: Vec::new(),
         store: format!("file://{}/store", dir.path().display()),
         cases: cases.clone(),
         hook,

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod access;
+mod carrier;
 mod commands;
 mod doctor;
 mod evidence;
@@ -12,6 +13,7 @@ mod lifecycle;
 mod orders;
 mod orders_crashes;
 mod payments;
+mod payments_storm;
 mod program;
 mod protocols;
 mod transports;

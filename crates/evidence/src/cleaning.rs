@@ -1,4 +1,4 @@
-//! Periodic work: gauges are kept true, and files that no job knows are let go.
+//! Periodic work: gauges are kept true, old lines of the journal and files that no job knows are let go.
 //!
 //! An upload writes its files before its job commits. A crash in between leaves files that nobody will ever name; they
 //! are found by the job id in their key, and only once they are old enough that no upload can still be under way.
@@ -16,7 +16,7 @@ use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{counters, ingest::PREFIX, store::health, store::submit};
+use crate::{counters, ingest::PREFIX, store::health, store::journal, store::submit};
 
 /// How often the gauges are measured.
 const MEASURE: Duration = Duration::from_secs(5);
@@ -26,6 +26,15 @@ const SEARCH: Duration = Duration::from_secs(3_600);
 
 /// Jobs per question to the database.
 const PIECE: usize = 500;
+
+/// How often the journal of attempts is looked through.
+const PRUNE: Duration = Duration::from_secs(600);
+
+/// Lines per statement: short transactions.
+const LINES: u32 = 5_000;
+
+/// No line goes sooner: the doctor compares counters with the journal a week back.
+const LEAST: Duration = Duration::from_secs(8 * 24 * 3_600);
 
 /// Keeps the gauges true, until the stop.
 pub async fn measure(pool: PgPool, stop: CancellationToken) -> Result<(), Error> {
@@ -58,6 +67,29 @@ pub async fn measure_once(pool: &PgPool) -> Result<(), sqlx::Error> {
 #[allow(clippy::cast_precision_loss, reason = "a gauge is a float")]
 fn share(part: i64, whole: i64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+/// Lets go of the journal of jobs that are closed for this long, until the stop; one process at a time does it.
+pub async fn prune(pool: PgPool, keep: Duration, stop: CancellationToken) -> Result<(), Error> {
+    let periodic = Periodic::new("evidence.journal", PRUNE);
+    run_periodic(pool.clone(), periodic, stop, |_| {
+        let pool = pool.clone();
+        async move { prune_once(&pool, keep).await.map(drop) }
+    })
+    .await
+}
+
+/// Removes every line of a job that is closed for this long (eight days at least); says how many.
+pub async fn prune_once(pool: &PgPool, keep: Duration) -> Result<u64, sqlx::Error> {
+    let mut gone = 0;
+    loop {
+        let piece = journal::prune(pool, keep.max(LEAST), LINES).await?;
+        gone += piece;
+        if piece < u64::from(LINES) {
+            tracing::debug!(gone, "old attempts were let go");
+            return Ok(gone);
+        }
+    }
 }
 
 /// Lets go of orphaned files, until the stop; one process at a time does it.

@@ -4,6 +4,7 @@
 
 pub(crate) mod attach;
 pub(crate) mod health;
+pub(crate) mod journal;
 pub(crate) mod schedule;
 pub(crate) mod submit;
 pub(crate) mod summary;

@@ -3,7 +3,8 @@
 //! The promise: a [`Server`] listens on free ports of the loopback address, keeps its data in a directory of its own,
 //! answers when [`Server::start`] returns, can be stopped, killed and started again with what it stored, and dies with the
 //! test process, however that ends. What a test needs comes from [`nats`], [`rabbitmq`] and [`kafka`]: one server per
-//! process, shared by its tests; a second one, for a single test at a time, from [`Kind::alone`].
+//! process, shared by its tests; a second one, for a single test at a time, from [`Kind::alone`]; a new one, which knows
+//! nobody's topics and ends with its test, from [`Kind::own`].
 //!
 //! A server that is not installed is a printed skip; with `CI` set it is a failure. `scripts/setup` installs all three.
 
@@ -97,6 +98,12 @@ impl Kind {
         // Whoever had it before may have failed half-way.
         server.start().await;
         Some(server)
+    }
+
+    /// A new server for one test, without anything that others left there; it ends when it is dropped. None if it is not
+    /// installed.
+    pub async fn own(self) -> Option<Server> {
+        self.launch().await
     }
 
     async fn launch(self) -> Option<Server> {

@@ -17,6 +17,7 @@ use futures_util::future::BoxFuture;
 use postrider_engine::transport::{Message, Published, TransportError};
 use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::error::KafkaError;
 
 use crate::PostgresTransport;
 use crate::outside::{Broker, Cause, Options, OutsideTransport, Source, plain};
@@ -33,7 +34,7 @@ const MOST_BYTES: &str = "2097152";
 
 /// A transport through the Kafka brokers at this address (`kafka://host:port,host:port`). It connects when it is first used.
 ///
-/// Settings of the client library may follow after a question mark, such as `?security.protocol=…&client.rack=…`.
+/// Settings of the client library may follow after a question mark, such as `?client.rack=…&linger.ms=…`.
 #[must_use]
 pub fn transport(
     url: &str,
@@ -77,6 +78,25 @@ fn config(url: &str) -> ClientConfig {
         }
     }
     config
+}
+
+/// Why nobody can use this address, as far as that shows without a broker.
+#[must_use]
+pub fn unusable(url: &str) -> Option<String> {
+    let config = config(url);
+    match config.create_native_config() {
+        // Not the value: it may be a secret.
+        Err(KafkaError::ClientConfig(_, why, key, _)) => return Some(format!("{key}: {why}")),
+        Err(error) => return Some(error.to_string()),
+        Ok(_) => {}
+    }
+    // The library itself would only say so when it is first used.
+    let mechanism = config
+        .get("sasl.mechanisms")
+        .or_else(|| config.get("sasl.mechanism"))?;
+    (mechanism != "PLAIN").then(|| {
+        "sasl.mechanism: only PLAIN is built in; the others need OpenSSL, which is not".to_owned()
+    })
 }
 
 /// Kafka's names have neither colons nor slashes.
@@ -146,5 +166,27 @@ mod tests {
         assert_eq!(config.get("client.rack"), Some("x"));
         assert_eq!(config.get("linger.ms"), Some("7"));
         assert_eq!(config.get("allow.auto.create.topics"), Some("false"));
+    }
+
+    #[test]
+    fn what_the_library_can_not_do_is_refused_before_it_is_used() {
+        let with = |settings: &str| unusable(&format!("kafka://a:1?{settings}"));
+        assert_eq!(with("client.rack=x"), None);
+        let plain =
+            "security.protocol=sasl_plaintext&sasl.mechanism=PLAIN&sasl.username=u&sasl.password=p";
+        assert_eq!(with(plain), None);
+        for (settings, named) in [
+            ("security.protocol=ssl", "OpenSSL"),
+            ("security.protocol=sasl_ssl&sasl.mechanism=PLAIN", "OpenSSL"),
+            ("ssl.ca.location=/ca.pem", "ssl.ca.location"),
+            (
+                "security.protocol=sasl_plaintext&sasl.mechanism=SCRAM-SHA-256",
+                "PLAIN",
+            ),
+            ("no.such.setting=1", "no.such.setting"),
+        ] {
+            let why = with(settings).unwrap_or_default();
+            assert!(why.contains(named), "{settings}: {why}");
+        }
     }
 }

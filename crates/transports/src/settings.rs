@@ -75,6 +75,12 @@ impl Settings {
             let text = format!("must begin with {}://", schemes.join(":// or "));
             found.push(("transport.url", text));
         }
+        #[cfg(feature = "kafka")]
+        if self.kind == Kind::Kafka
+            && let Some(why) = crate::kafka::unusable(&self.url)
+        {
+            found.push(("transport.url", why));
+        }
         if let Some(feature) = self.left_out() {
             let text = format!(
                 "this program was built without {feature}; build it with --features {feature}, or choose another"

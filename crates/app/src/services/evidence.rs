@@ -71,6 +71,7 @@ fn parts(ground: &Ground, config: &Config) -> Result<Vec<Part>, Failure> {
     // Twice the longest upload: none can be under way that long.
     let orphaned_after = 2 * settings.ingest.timeout;
     let sweep = cleaning::sweep(pool.clone(), store.clone(), orphaned_after, stop.clone());
+    let prune = cleaning::prune(pool.clone(), config.retention.attempts, stop.clone());
     Ok(vec![
         Part::new(Role::Worker, armer),
         Part::new(Role::Worker, worker.run(stop.clone())),
@@ -82,6 +83,7 @@ fn parts(ground: &Ground, config: &Config) -> Result<Vec<Part>, Failure> {
             cleaning::measure(pool.clone(), stop.clone()),
         ),
         Part::new(Role::Scheduler, sweep),
+        Part::new(Role::Scheduler, prune),
     ])
 }
 

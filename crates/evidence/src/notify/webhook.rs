@@ -1,5 +1,7 @@
 //! A signed POST, as Standard Webhooks describes it.
 
+use std::fmt::Display;
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hmac::{Hmac, KeyInit, Mac};
 use postrider_engine::failure::{Category, Failure};
@@ -83,7 +85,7 @@ pub fn signing_key(secret: &str) -> Result<Vec<u8>, Unusable> {
 
 /// The value of `webhook-signature`: version, and the HMAC-SHA256 of id, time and body.
 #[must_use]
-pub fn signature(key: &[u8], id: Uuid, timestamp: i64, body: &str) -> String {
+pub fn signature(key: &[u8], id: impl Display, timestamp: i64, body: &str) -> String {
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else {
         // Keys of any length are taken.
         return String::new();

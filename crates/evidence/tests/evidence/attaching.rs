@@ -320,3 +320,43 @@ async fn files_of_an_upload_that_never_became_a_job_are_swept_away() {
         .unwrap();
     assert_eq!((gone, house.stored().len()), (1, 1));
 }
+
+#[tokio::test]
+async fn the_journal_of_a_job_is_let_go_long_after_it_was_closed_and_never_before() {
+    use postrider_evidence::cleaning::prune_once;
+    let day = Duration::from_secs(24 * 3600);
+    let house = House::with(quick_retries()).await;
+    let cases = paper(json!([{ "file_name": "never", "do": { "fail": { "status": 503 } } }]));
+    house.arm();
+    house.publish().await;
+    house.attach(behind_http(&cases).await);
+    house.notify();
+    let closed = house.submit(&[&["a.pdf"]]).await;
+    let lately = house.submit(&[&["b.pdf"]]).await;
+    let open = house.submit(&[&["never.pdf"]]).await;
+    for job in [closed, lately] {
+        house
+            .until(job, "it is closed", |view| view["status"] == "COMPLETED")
+            .await;
+    }
+    house.tried(open).await;
+    // All lines are old, but of the jobs one is closed for long, one for a week, one not at all.
+    house
+        .execute("update evidence.attach_attempt set at = now() - interval '40 days'")
+        .await;
+    for (job, days) in [(closed, 31), (lately, 7)] {
+        sqlx::query("update evidence.file_job set closed_at = now() - make_interval(days => $2) where id = $1")
+            .bind(job)
+            .bind(days)
+            .execute(&house.pool)
+            .await
+            .unwrap();
+    }
+    let lines = "select count(*) from evidence.attach_attempt";
+    assert_eq!(house.scalar::<i64>(lines).await, 3);
+    assert_eq!(prune_once(&house.pool, 32 * day).await.unwrap(), 0);
+    assert_eq!(prune_once(&house.pool, 30 * day).await.unwrap(), 1);
+    // However little is configured, what the doctor looks at stays.
+    assert_eq!(prune_once(&house.pool, day).await.unwrap(), 0);
+    assert_eq!(house.scalar::<i64>(lines).await, 2);
+}

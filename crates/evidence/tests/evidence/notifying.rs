@@ -123,13 +123,14 @@ async fn n1_and_n2_arrive_signed_once_each_in_order_and_with_right_numbers() {
 
 #[test]
 fn signatures_are_those_of_the_standard() {
-    // The example of the Standard Webhooks documents.
-    let key = signing_key("whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD").unwrap();
-    let id = Uuid::nil();
-    let one = signature(&key, id, 1_674_087_231, "{}");
-    assert!(one.starts_with("v1,") && one.len() == 3 + 44);
-    assert_ne!(one, signature(&key, id, 1_674_087_232, "{}"));
-    assert_ne!(one, signature(b"another", id, 1_674_087_231, "{}"));
+    // The vector that the libraries of Standard Webhooks are tested with.
+    let key = signing_key("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
+    let id = "msg_p5jXN8AQM9LWM0D4loKWxJek";
+    let body = r#"{"test": 2432232314}"#;
+    let one = signature(&key, id, 1_614_265_330, body);
+    assert_eq!(one, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+    assert_ne!(one, signature(&key, id, 1_614_265_331, body));
+    assert_ne!(one, signature(b"another", id, 1_614_265_330, body));
     assert!(signing_key("whsec_not base64!").is_err());
 }
 

@@ -81,6 +81,11 @@ fn keep(place: &Place, commands: &Commands, inbox: &Receiver<(Order, Sender<Resu
         // Whoever asked may have failed meanwhile.
         let _ = answer.send(done);
     }
+    // Nobody can ask any more.
+    for child in server.iter_mut().chain(&mut helpers) {
+        end(child, "KILL");
+    }
+    let _ = std::fs::remove_dir_all(place.dir());
 }
 
 fn start(

@@ -5,6 +5,7 @@ mod brokers;
 mod exactly_once;
 mod intake;
 mod log;
+mod node_crash;
 mod plans;
 mod postgres;
 mod publisher;

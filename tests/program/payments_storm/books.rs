@@ -1,0 +1,140 @@
+//! What must hold, told by the tables of both sides.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::SeqCst;
+
+use serde_json::Value;
+use sqlx::PgPool;
+use uuid::Uuid;
+
+use super::town::Town;
+
+/// What no crash may ever make true, each with what it says of the wallet.
+const NEVER: [(&str, &str); 5] = [
+    (
+        "select count(*) from wallet.account where balance < 0",
+        "no account is below zero",
+    ),
+    (
+        "select count(*) from wallet.account a where balance <>
+         (select sum(amount) from wallet.entry e where e.account_id = a.account_id)",
+        "balances agree with the books",
+    ),
+    (
+        "select count(*) from (select uuid from wallet.entry group by uuid having sum(amount) <> 0) x",
+        "entries sum to zero",
+    ),
+    (
+        "select count(*) from (select uuid from wallet.entry where kind = 'payment'
+         group by uuid having count(*) <> 2) x",
+        "no uuid is deducted twice",
+    ),
+    (
+        "select count(*) from wallet.inbox i where (i.status = 'SUCCEED') <>
+         exists (select from wallet.entry e where e.uuid = i.uuid and e.kind = 'payment')",
+        "what was taken in agrees with the books",
+    ),
+];
+
+impl Town {
+    pub async fn pending(&self) -> Vec<Uuid> {
+        uuids(
+            &self.pool,
+            "select uuid from payments.request where status = 'PENDING'",
+        )
+        .await
+        .into_iter()
+        .collect()
+    }
+
+    /// At least once: whatever was published is handled, by whatever transport. How many are not, and how many are still
+    /// to be published?
+    pub async fn unhandled(&self) -> usize {
+        let waiting = "select uuid from payments.outbox where finished_at is null";
+        let published = "select uuid from payments.outbox where status = 'PUBLISHED'";
+        let had = "select uuid from wallet.inbox union select uuid from wallet.failure where uuid is not null";
+        let waiting = uuids(&self.pool, waiting).await.len();
+        let published = uuids(&self.pool, published).await;
+        let had = uuids(&self.wallet, had).await;
+        waiting + published.difference(&had).count()
+    }
+
+    pub async fn balances(&self) -> Vec<(String, String)> {
+        sqlx::query_as("select account_id, balance::text from wallet.account order by 1")
+            .fetch_all(&self.wallet)
+            .await
+            .unwrap()
+    }
+
+    /// Every pending payment has a reason, and the tables say the same.
+    pub async fn reasons_are_true(&self) -> Result<(), Value> {
+        let pending = self.pending().await;
+        let exhausted = "select uuid from payments.outbox where status = 'EXHAUSTED'";
+        let exhausted = uuids(&self.pool, exhausted).await;
+        for uuid in pending {
+            let path = format!("{}/payments/{uuid}", self.base);
+            let view = self.http.get(path).send().await.unwrap();
+            let view: Value = view.json().await.unwrap();
+            let (given_up, handled): (bool, bool) = sqlx::query_as(
+                "select exists (select from wallet.failure where uuid = $1),
+                        exists (select from wallet.inbox where uuid = $1 and status <> 'TOMBSTONE')",
+            )
+            .bind(uuid)
+            .fetch_one(&self.wallet)
+            .await
+            .unwrap();
+            let exhausted = exhausted.contains(&uuid);
+            match view["reason"].as_str() {
+                Some("OUTBOX_EXHAUSTED") => assert!(exhausted && !handled && !given_up, "{view}"),
+                Some("LISTENER_FAILED") => assert!(given_up && !handled, "{view}"),
+                Some("CALLBACK_FAILED") => assert!(handled, "{view}"),
+                // A call back that may still be under way; it has a second more.
+                Some("IN_FLIGHT") => return Err(view),
+                _ => assert_ne!(view["status"], "PENDING", "{view}"),
+            }
+        }
+        Ok(())
+    }
+
+    pub async fn audit(&self) {
+        let requests = uuids(&self.pool, "select uuid from payments.request").await;
+        let accepted = self.accepted.load(SeqCst);
+        assert_eq!(requests.len(), accepted, "every payment was recorded");
+        for (sql, what) in NEVER {
+            let wrong: i64 = sqlx::query_scalar(sql)
+                .fetch_one(&self.wallet)
+                .await
+                .unwrap();
+            assert_eq!(wrong, 0, "{what}");
+        }
+        let succeeded = "select uuid from payments.request where status = 'SUCCEED'";
+        let succeeded = uuids(&self.pool, succeeded).await;
+        let deducted = "select uuid from wallet.entry where kind = 'payment'";
+        let deducted = uuids(&self.wallet, deducted).await;
+        assert!(succeeded == deducted, "what is told agrees with the books");
+        assert!(
+            !succeeded.is_empty(),
+            "a storm in which nothing succeeds shows nothing"
+        );
+        let doubled = self.doubled.each_ref().map(|count| count.load(SeqCst));
+        assert!(doubled.iter().sum::<usize>() > 0, "messages came twice");
+        let ended: Vec<(String, Option<String>, Option<String>, i64)> = sqlx::query_as(
+            "select status, reason, settled_by, count(*) from payments.request group by 1, 2, 3 order by 4 desc",
+        )
+        .fetch_all(&self.pool)
+        .await
+        .unwrap();
+        println!(
+            "{accepted} payments over {} in the mode {}, {} kills, {doubled:?} messages doubled under their own and \
+             under other ids: {ended:?}",
+            self.carrier.name(),
+            self.mode,
+            self.kills.load(SeqCst),
+        );
+    }
+}
+
+async fn uuids(pool: &PgPool, sql: &'static str) -> BTreeSet<Uuid> {
+    let rows: Vec<Uuid> = sqlx::query_scalar(sql).fetch_all(pool).await.unwrap();
+    rows.into_iter().collect()
+}
