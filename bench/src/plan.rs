@@ -8,7 +8,7 @@ use clap::Parser;
 use crate::peer::{self, Peer};
 
 /// Scenarios in which no peer takes part.
-const SERVICES: [&str; 2] = ["exports", "orders"];
+const SERVICES: [&str; 4] = ["exports", "orders", "payments", "kafka"];
 
 /// The command line. `make bench` passes its variables on.
 #[derive(Debug, Parser)]
@@ -59,6 +59,8 @@ pub struct Plan {
     pub orders: u64,
     /// Payments of the run over both sides.
     pub payments: u64,
+    /// Messages of 1 KB that go from the outbox to Kafka.
+    pub kafka: u64,
     scenarios: Vec<String>,
 }
 
@@ -99,6 +101,7 @@ impl Plan {
             sustained: pick(1_000_000, 200_000),
             orders: pick(30_000, 6_000),
             payments: pick(10_000, 3_000),
+            kafka: pick(100_000, 20_000),
             scenarios: arguments
                 .scenario
                 .iter()

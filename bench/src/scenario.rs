@@ -5,6 +5,7 @@ mod depth;
 mod drains;
 mod enqueue;
 mod exports;
+mod kafka;
 mod long;
 mod orders;
 mod payments;
@@ -92,6 +93,9 @@ impl Bench {
         }
         if self.plan.wants("payments") {
             self.payments().await?;
+        }
+        if self.plan.wants("kafka") {
+            self.kafka().await?;
         }
         Ok(())
     }

@@ -65,7 +65,7 @@ const fn most(words: &'static str, asked: f64, measure: &'static str, against: A
     }
 }
 
-const TARGETS: [Target; 27] = [
+const TARGETS: [Target; 28] = [
     least(
         "exports, 100,000 inputs: 20,000 a second",
         20_000.0,
@@ -227,6 +227,12 @@ const TARGETS: [Target; 27] = [
         0.6,
         "payments",
         Against::Limit("payments"),
+    ),
+    least(
+        "outbox to Kafka, 1 KB: bare producer",
+        0.7,
+        "kafka/1KB",
+        Against::Limit("kafka/1KB"),
     ),
 ];
 

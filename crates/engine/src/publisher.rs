@@ -11,6 +11,7 @@
 //!   attempts. Only a message that the transport refuses uses up attempts. A service whose tries are bounded whatever
 //!   the cause says so: [`Outages::Count`].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -168,11 +169,18 @@ impl Publisher {
         }
         crashpoint::point!("publisher.after_publish")?;
         let mut unroutable = Vec::new();
+        let mut counts = BTreeMap::new();
         for (place, answer) in places.into_iter().zip(answers) {
             if answer == Published::Unroutable && self.options.outages == Outages::Wait {
                 unroutable.push(items[place].id);
             }
-            verdicts[place] = Some(self.judge(&items[place], answer));
+            let (verdict, outcome) = self.judge(&items[place], answer);
+            verdicts[place] = Some(verdict);
+            *counts.entry(outcome).or_default() += 1;
+        }
+        for (outcome, count) in counts {
+            metrics::counter!("postrider_published_total", "transport" => self.transport.name(), "outcome" => outcome)
+                .increment(count);
         }
         if !unroutable.is_empty() {
             self.explain(&unroutable).await?;
@@ -197,8 +205,9 @@ impl Publisher {
         vec![Published::Unavailable(failure); messages.len()]
     }
 
-    fn judge(&self, item: &Item, answer: Published) -> Verdict {
-        let (verdict, outcome) = match answer {
+    /// What becomes of the item, and in one word what happened.
+    fn judge(&self, item: &Item, answer: Published) -> (Verdict, &'static str) {
+        match answer {
             Published::Confirmed => (Verdict::Done, "confirmed"),
             Published::Unroutable => {
                 metrics::counter!("postrider_unroutable_total", "topic" => item.kind.to_string())
@@ -225,10 +234,7 @@ impl Publisher {
                 };
                 (verdict, "unavailable")
             }
-        };
-        metrics::counter!("postrider_published_total", "transport" => self.transport.name(), "outcome" => outcome)
-            .increment(1);
-        verdict
+        }
     }
 
     /// Only a note for people: it changes nothing that decides, hence it needs no fence.

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use postrider_engine::transport::{Message, Published};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
@@ -59,7 +58,11 @@ impl Sender {
                 send(&producer, topic, message)
             })
             .collect();
-        let answers = join_all(sent.into_iter().map(Sent::answer)).await;
+        // One after the other: all are under way, and none is waited for longer than the slowest.
+        let mut answers = Vec::with_capacity(sent.len());
+        for one in sent {
+            answers.push(one.answer().await);
+        }
         for (topic, answer) in topics.iter().zip(&answers) {
             if *answer == Published::Unroutable {
                 self.lock_known().remove(topic);

@@ -40,14 +40,27 @@ async fn confirmed_is_there_after_a_crash(replicas: usize, kind: &str) {
     let here = transport(Kind::Rabbitmq, server.url(), replicas, &db, options);
     here.declare(&topic, &group).await.unwrap();
     assert_eq!(queue_kind(server.url(), &group).await, kind);
+    if kind == "quorum" {
+        // The server keeps the names of new quorum queues in a file that it saves minutes later, or when it ends in order.
+        server.stop().await;
+        server.start().await;
+    }
     let messages: Vec<Message> = (0..ALL)
         .map(|n| {
             let id = MessageId::new(uuid::Uuid::new_v4());
             Message::new(id, topic.as_str(), n.to_string())
         })
         .collect();
-    let answers = Transport::publish(&here, &messages).await;
-    assert_eq!(answers, vec![Published::Confirmed; ALL]);
+    within(DEADLINE, "all are confirmed", async || {
+        let answers = Transport::publish(&here, &messages).await;
+        let confirmed = |answer: &Published| *answer == Published::Confirmed;
+        if answers.iter().all(confirmed) {
+            Ok(())
+        } else {
+            Err(answers)
+        }
+    })
+    .await;
     server.kill().await;
     server.start().await;
 
