@@ -58,12 +58,6 @@ impl fmt::Display for Role {
 pub struct Roles(BTreeSet<Role>);
 
 impl Roles {
-    /// This role and no other.
-    #[must_use]
-    pub fn just(role: Role) -> Self {
-        Self([role].into())
-    }
-
     /// Was this role asked for?
     #[must_use]
     pub fn has(&self, role: Role) -> bool {

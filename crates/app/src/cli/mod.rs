@@ -46,9 +46,6 @@ enum Command {
     Serve(serve::Args),
     /// Show what it does on a private PostgreSQL; ends by itself.
     Demo(demo::Args),
-    /// One worker of the demo, in a process of its own.
-    #[command(hide = true)]
-    DemoWorker(demo::WorkerArgs),
     /// Bring the database's schema up to date.
     Migrate(migrate::Args),
     /// Examine the database: invariants, health, and what to do.
@@ -125,7 +122,6 @@ fn run(cli: Cli, output: &Output) -> Result<(), Failure> {
         Command::PdfText => protocols::pdf_text(),
         Command::Serve(args) => block_on(serve::run(args, output)),
         Command::Demo(args) => block_on(demo::run(args, output)),
-        Command::DemoWorker(args) => block_on(demo::run_worker(args)),
         Command::Migrate(args) => block_on(migrate::run(args, output)),
         Command::Doctor(args) => block_on(doctor::run(args, output)),
         Command::Evidence(args) => block_on(evidence::run(args, output)),
@@ -183,7 +179,7 @@ mod tests {
         for words in [
             "postrider serve --listen 127.0.0.1:8080 --data-dir d --config f --database-url postgres://h/d --roles api",
             "postrider migrate --dry-run --json",
-            "postrider demo --data-dir d --keep",
+            "postrider demo --data-dir d --seconds 10 --listen 127.0.0.1:0 --keep",
             "postrider doctor --json --data-dir d",
             "postrider config --json",
             "postrider status --server http://127.0.0.1:8080",

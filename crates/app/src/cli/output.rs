@@ -70,6 +70,11 @@ impl Output {
         }
     }
 
+    /// Does a person watch, at a terminal that can show progress?
+    pub fn is_watched(&self) -> bool {
+        self.terminal && !self.json
+    }
+
     /// A word in a colour, where there are colours.
     pub fn paint(&self, tone: Tone, word: &str) -> String {
         if !self.colour {
@@ -85,7 +90,7 @@ impl Output {
 
     /// A spinner with a word beside it while something takes long; silent when nobody watches.
     pub fn spinner(&self, what: &str) -> indicatif::ProgressBar {
-        if self.json || !self.terminal {
+        if !self.is_watched() {
             return indicatif::ProgressBar::hidden();
         }
         let bar = indicatif::ProgressBar::new_spinner().with_message(what.to_owned());
@@ -95,7 +100,7 @@ impl Output {
 
     /// A progress bar over so many things; silent when nobody watches.
     pub fn bar(&self, what: &str, length: u64) -> indicatif::ProgressBar {
-        if self.json || !self.terminal {
+        if !self.is_watched() {
             return indicatif::ProgressBar::hidden();
         }
         let style =

@@ -29,6 +29,9 @@ pub struct Args {
     /// What this process does.
     #[arg(long, value_name = "ROLE,…", default_value_t)]
     roles: Roles,
+    /// Stop when standard input ends: for a program that starts this one and must not leave it behind.
+    #[arg(long, hide = true)]
+    until_stdin_ends: bool,
     #[command(flatten)]
     config: ConfigOptions,
 }
@@ -41,6 +44,9 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
     logging::start(&config.log);
     let stop = CancellationToken::new();
     stop_on_signal(stop.clone())?;
+    if args.until_stdin_ends {
+        stop_with_stdin(stop.clone());
+    }
     let running = tokio::select! {
         started = Running::start(&config, args.roles, stop.clone()) => started?,
         // A stop while starting: what was begun is dropped, and the embedded server goes down with it.
@@ -127,11 +133,6 @@ impl Running {
         })
     }
 
-    /// The database it stands on.
-    pub fn database(&self) -> &Database {
-        &self.database
-    }
-
     /// Waits for the stop and ends everything in order.
     pub async fn until_stopped(self) -> Result<(), Failure> {
         self.stop.cancelled().await;
@@ -186,6 +187,15 @@ pub(super) async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> 
             format!("can't listen on {address}: {e}; {advice}"),
         )
     })
+}
+
+/// Stops when standard input ends. A thread of its own: such a read can't be called off.
+fn stop_with_stdin(stop: CancellationToken) {
+    std::thread::spawn(move || {
+        // However the reading ends, there is nobody left who would stop us.
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        stop.cancel();
+    });
 }
 
 /// SIGTERM and SIGINT stop in order; a second one ends at once (the embedded server still ends in order by itself).
