@@ -166,19 +166,3 @@ async fn completions_and_manual_page_are_printed() {
     );
     assert!(dir.path().join("postrider-serve.1").exists());
 }
-
-#[tokio::test]
-async fn the_demo_ends_by_itself_and_says_how_it_went() {
-    let output = run_with(&["demo", "--json"]).await;
-    assert!(output.status.success(), "{}", stderr(&output));
-    let last: Value = serde_json::from_str(stdout(&output).lines().last().unwrap()).unwrap();
-    assert_eq!(last["accepted"], 5000);
-    assert_eq!(last["done"], last["accepted"]);
-    assert_eq!((&last["lost"], &last["done_twice"]), (&0.into(), &0.into()));
-    for shown in ["retried", "recovered", "dead"] {
-        assert!(
-            last[shown].as_i64().unwrap() > 0,
-            "{shown} must be seen to happen: {last}"
-        );
-    }
-}

@@ -5,6 +5,7 @@
 mod access;
 mod carrier;
 mod commands;
+mod demo;
 mod doctor;
 mod evidence;
 mod evidence_crashes;

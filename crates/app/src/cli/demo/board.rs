@@ -1,6 +1,9 @@
 //! What the audience sees: a bar for each service on a terminal, and lines of what happens.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
@@ -15,7 +18,7 @@ pub struct Board {
     output: Output,
     began: Instant,
     bars: MultiProgress,
-    lines: std::sync::Mutex<Lines>,
+    lines: Mutex<Lines>,
 }
 
 #[derive(Default)]
@@ -31,7 +34,7 @@ impl Board {
             output,
             began: Instant::now(),
             bars: MultiProgress::new(),
-            lines: std::sync::Mutex::default(),
+            lines: Mutex::default(),
         }
     }
 
@@ -50,29 +53,16 @@ impl Board {
 
     /// So far it is.
     pub fn show(&self, glances: &[Glance]) {
-        let mut lines = self
-            .lines
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if self.output.is_watched() {
-            while lines.bars.len() < glances.len() {
-                lines.bars.push(self.bars.add(bar()));
+            for glance in glances.iter().skip(lines.bars.len()) {
+                lines.bars.push(self.bars.add(bar(glance)));
             }
             for (bar, glance) in lines.bars.iter().zip(glances) {
-                bar.set_prefix(glance.name);
-                bar.set_length(glance.planned);
                 bar.set_position(glance.done);
-                let Glance {
-                    accepted,
-                    retried,
-                    dead,
-                    ..
-                } = glance;
-                bar.set_message(format!(
-                    "accepted {accepted:>4}  retried {retried:>3}  dead {dead}"
-                ));
+                bar.set_message(message(glance));
             }
-        } else if lines.said.is_none_or(|said| said.elapsed() >= EVERY) {
+        } else if lines.said.get_or_insert_with(Instant::now).elapsed() >= EVERY {
             lines.said = Some(Instant::now());
             drop(lines);
             let part = |glance: &Glance| format!("{} {}", glance.done, glance.name);
@@ -83,14 +73,30 @@ impl Board {
 
     /// The bars go; the lines stay.
     pub fn clear(&self) {
-        // A terminal that went away has nothing to clear.
-        let _ = self.bars.clear();
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        for bar in lines.bars.drain(..) {
+            bar.finish_and_clear();
+            self.bars.remove(&bar);
+        }
     }
 }
 
-fn bar() -> ProgressBar {
+fn bar(glance: &Glance) -> ProgressBar {
     let template = "  {prefix:<9} {bar:30} {pos:>4}/{len:<4} {msg}";
     let style =
         ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(0).with_style(style)
+    ProgressBar::new(glance.planned)
+        .with_style(style)
+        .with_prefix(glance.name)
+        .with_message(message(glance))
+}
+
+fn message(glance: &Glance) -> String {
+    let Glance {
+        accepted,
+        retried,
+        dead,
+        ..
+    } = glance;
+    format!("accepted {accepted:>4}  retried {retried:>3}  dead {dead}")
 }

@@ -94,10 +94,15 @@ async fn with_database(
 ) -> Result<(), Failure> {
     let span = Duration::from_secs(args.seconds.into());
     let listen = args.listen.as_deref();
-    let mut theatre = Theatre::open(place.dir(), database, board, span, listen).await?;
+    let interrupted = || Failure::new(Exit::Failed, "interrupted before the end");
+    // Whatever is dropped half-way takes its processes with it.
+    let mut theatre = tokio::select! {
+        opened = Theatre::open(place.dir(), database, board, span, listen) => opened?,
+        () = stop.cancelled() => return Err(interrupted()),
+    };
     let played = tokio::select! {
         played = theatre.play() => played,
-        () = stop.cancelled() => Err(Failure::new(Exit::Failed, "interrupted before the end")),
+        () = stop.cancelled() => Err(interrupted()),
     };
     board.clear();
     let result = match played {

@@ -44,7 +44,7 @@ lease.seconds = 3
 concurrency = 4
 source.query = "select * from demo.prices($1, $2, $3)"
 worker.lease.seconds = 3
-worker.poll.batch_size = 20
+worker.poll.batch_size = 8
 retry.max_attempts = 10
 retry.base_delay_ms = 300
 # A second demo in the same directory makes its files anew.
