@@ -18,7 +18,7 @@ use postrider_engine::dead_letter::{DeadLetter, DeadLetters, Filter};
 use sqlx::{PgPool, types::time::OffsetDateTime};
 use tokio::{
     sync::RwLock,
-    time::{Interval, interval},
+    time::{Interval, interval, timeout},
 };
 
 use super::{checker::Witness, door::Door, holding::service_of, parties::Parties};
@@ -26,6 +26,9 @@ use crate::{
     exit::{Exit, Failure},
     services,
 };
+
+/// So long the database may take to answer a look; longer, and it counts as away.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// More dead letters than the demo ever makes.
 const MOST_DEAD: u32 = 1_000;
@@ -125,6 +128,8 @@ pub struct Glance {
 /// All five.
 pub struct Acts {
     run: Arc<Run>,
+    /// The dead letters of the last look, by service: shown while the database is away.
+    dead: Mutex<Vec<&'static str>>,
     /// Files made of inputs.
     pub exports: exports::Exports,
     /// Orders sent to a broker.
@@ -142,6 +147,7 @@ impl Acts {
     pub fn new(run: &Arc<Run>) -> Self {
         Self {
             run: Arc::clone(run),
+            dead: Mutex::default(),
             exports: exports::Exports::new(Arc::clone(run)),
             orders: orders::Orders::new(Arc::clone(run)),
             payments: payments::Payments::new(Arc::clone(run)),
@@ -162,7 +168,7 @@ impl Acts {
         Ok(())
     }
 
-    /// How far each is. A database that is away for a moment leaves out what it alone knows.
+    /// How far each is. While the database is away, what it alone knows is what was last seen.
     pub async fn glances(&self) -> [Glance; 5] {
         let mut glances = [
             self.exports.glance().await,
@@ -171,16 +177,18 @@ impl Acts {
             self.evidence.glance(),
             self.protocols.glance(),
         ];
-        for letter in self.run.dead().await.unwrap_or_default() {
-            let service = service_of(&letter.work_table, &letter.kind);
-            for glance in &mut glances {
-                glance.dead += u64::from(glance.name == service);
-            }
+        let looked = timeout(LOOK, self.run.dead()).await;
+        let mut dead = self.dead.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(Ok(letters)) = looked {
+            *dead = letters.iter().map(service).collect();
+        }
+        for glance in &mut glances {
+            glance.dead = dead.iter().filter(|name| **name == glance.name).count() as u64;
         }
         glances
     }
 
-    /// What the outside world has seen of each, `dead` of which were given up at some time.
+    /// What the outside world has seen of each.
     pub async fn witnesses(&self) -> Result<[Witness; 5], Failure> {
         let mut witnesses = [
             self.exports.witness().await?,
@@ -189,14 +197,18 @@ impl Acts {
             self.evidence.witness(),
             self.protocols.witness().await?,
         ];
-        for letter in self.run.dead().await? {
-            let service = service_of(&letter.work_table, &letter.kind);
-            for witness in &mut witnesses {
-                witness.still_dead += usize::from(witness.service == service);
-            }
+        let dead = self.run.dead().await?;
+        for witness in &mut witnesses {
+            let same = |letter: &&DeadLetter| service(letter) == witness.service;
+            witness.still_dead = dead.iter().filter(same).count();
         }
         Ok(witnesses)
     }
+}
+
+/// To which service a dead letter belongs.
+pub fn service(letter: &DeadLetter) -> &'static str {
+    service_of(&letter.work_table, &letter.kind)
 }
 
 fn names<T>(accepted: &BTreeMap<String, T>) -> BTreeSet<String> {

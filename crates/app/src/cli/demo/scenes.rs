@@ -11,12 +11,12 @@ use tokio::{sync::RwLock, time::Instant};
 use uuid::Uuid;
 
 use super::{
-    acts::{Acts, Glance, Run, exports},
+    acts::{self, Acts, Glance, Run, exports},
     board::Board,
     cast::{self, Casting, Part},
     checker::Report,
     door::Door,
-    holding::{Holding, service_of},
+    holding::Holding,
     parties::Parties,
     settings,
 };
@@ -299,7 +299,7 @@ impl<'a> Theatre<'a> {
     async fn dead_letters(&self) -> Result<Vec<&'static str>, Failure> {
         let mut dead = Vec::new();
         for letter in self.run.dead().await? {
-            let service = service_of(&letter.work_table, &letter.kind);
+            let service = acts::service(&letter);
             let message = letter.message.unwrap_or_default();
             self.board
                 .say("dead", &format!("{service}: {} ({message})", letter.code));

@@ -3,15 +3,19 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use reqwest::Method;
 use serde_json::{Value, json};
 use sqlx::PgPool;
 use time::{Date, Duration, macros::date};
+use tokio::time::timeout;
 
-use super::{Accepted, Glance, Run, names};
+use super::{Accepted, Glance, LOOK, Run, names};
 use crate::{
     cli::demo::{
         checker::{Effect, Witness},
@@ -121,6 +125,8 @@ pub struct Exports {
     accepted: Accepted<Input>,
     /// Files of earlier runs.
     before: BTreeSet<PathBuf>,
+    /// How many were retried at the last look.
+    retried: AtomicU64,
     /// The job with the input that has no prices.
     doomed: OnceLock<String>,
 }
@@ -133,6 +139,7 @@ impl Exports {
             planned: run.planned(A_SECOND),
             accepted: Accepted::new(),
             before: before.into_keys().collect(),
+            retried: AtomicU64::new(0),
             doomed: OnceLock::new(),
             run,
         }
@@ -199,12 +206,16 @@ impl Exports {
     }
 
     pub async fn glance(&self) -> Glance {
+        if let Ok(Ok(retried)) = timeout(LOOK, self.retried()).await {
+            self.retried
+                .store(retried.unsigned_abs(), Ordering::Relaxed);
+        }
         Glance {
             name: NAME,
             planned: self.planned,
             accepted: self.accepted.len(),
             done: self.made().len() as u64,
-            retried: self.retried().await.unwrap_or_default().unsigned_abs(),
+            retried: self.retried.load(Ordering::Relaxed),
             dead: 0,
             blocked: JOB,
         }
