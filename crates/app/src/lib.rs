@@ -5,6 +5,7 @@
 
 pub mod cli;
 pub mod config;
+pub mod console;
 pub mod database;
 pub mod exit;
 pub mod http;
@@ -12,3 +13,9 @@ pub mod logging;
 pub mod operate;
 pub mod roles;
 pub mod services;
+
+/// The console's own schema: who is logged in.
+#[must_use]
+pub const fn migrations() -> postrider_engine::migrate::MigrationSet {
+    postrider_engine::migration_set!("console", ["0001_sessions"])
+}

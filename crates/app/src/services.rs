@@ -140,7 +140,7 @@ pub fn routes() -> OpenApiRouter<State> {
 pub fn migrator() -> Migrator {
     let sets = std::iter::once(postrider_engine::migrations())
         .chain(ALL.iter().map(|service| (service.migrations)()))
-        .chain([postrider_payments::wallet_migrations()]);
+        .chain([postrider_payments::wallet_migrations(), crate::migrations()]);
     Migrator::new(sets).program_version(env!("CARGO_PKG_VERSION"))
 }
 

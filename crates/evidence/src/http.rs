@@ -59,6 +59,16 @@ impl Evidence {
             pool,
         })))
     }
+
+    /// The newest jobs first, older than the job `before`.
+    pub async fn list(
+        &self,
+        filter: &Filter,
+        before: Option<Uuid>,
+        limit: i64,
+    ) -> Result<Vec<JobSummary>, sqlx::Error> {
+        view::list(&self.0.pool, filter, before, limit).await
+    }
 }
 
 /// The routes, for a program whose state has [`Evidence`] in it.
@@ -243,9 +253,11 @@ async fn list_jobs(
     let filter = Filter {
         merchant: query.merchant_id,
         status: query.status,
-        before: query.cursor.map(|cursor| cursor.decode(JOBS)).transpose()?,
     };
-    let jobs = view::list(&evidence.0.pool, &filter, query.limit.to_select()).await?;
+    let before: Option<Uuid> = query.cursor.map(|cursor| cursor.decode(JOBS)).transpose()?;
+    let jobs = evidence
+        .list(&filter, before, query.limit.to_select())
+        .await?;
     Ok(Json(Page::cut(jobs, query.limit, JOBS, |job| {
         job.file_job_id
     })?))

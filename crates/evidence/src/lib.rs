@@ -38,6 +38,7 @@ pub mod worker;
 
 pub use http::{Evidence, routes};
 pub use settings::Settings;
+pub use store::view::Filter;
 pub use table::{ATTACH_TASKS, CHECKS};
 
 /// The slice's own schema, `evidence`.

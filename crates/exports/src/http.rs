@@ -25,9 +25,9 @@ use crate::{
     codes::EXPORT_JOB_NOT_FOUND,
     counters,
     events::Watch,
-    model::{Progress, Submission},
+    model::{JobSummary, Progress, Submission},
     operate::{self, Refused},
-    store,
+    store::{self, Filter},
 };
 
 /// The most inputs of one job with the longest keys fit, with room for white space.
@@ -88,6 +88,21 @@ impl Exports {
             Some(job) => store::progress(&self.0.pool, job).await.map(Some),
             None => Ok(None),
         }
+    }
+
+    /// How far each of these jobs has come; one that there is not is left out.
+    pub async fn progress_of(&self, job_keys: &[&str]) -> Result<Vec<Progress>, sqlx::Error> {
+        store::progress_of(&self.0.pool, job_keys).await
+    }
+
+    /// The newest jobs first, older than the place `before`; each with its place.
+    pub async fn list(
+        &self,
+        filter: &Filter,
+        before: Option<i64>,
+        limit: i64,
+    ) -> Result<Vec<(i64, JobSummary)>, sqlx::Error> {
+        store::list(&self.0.pool, filter, before, limit).await
     }
 
     async fn find(&self, job_key: &str) -> Result<Uuid, Problem> {

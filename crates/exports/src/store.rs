@@ -29,6 +29,8 @@ select u.input, $1, u.key, u.day, u.asof
 from unnest($2::uuid[], $3::text[], $4::integer[], $5::text[]) with ordinality u(input, key, day, asof, place)
 order by u.place";
 
+const FIND_ALL: &str = "select job_id from exports.export_job where job_key = any($1)";
+
 const FIND: &str = "select job_id from exports.export_job where job_key = $1";
 
 /// `retrying` are those of the waiting that have failed before.
@@ -44,7 +46,7 @@ from exports.export_job j, lateral (
            count(*) filter (where i.status = 'SUCCEEDED' and not i.is_reused) as files_generated,
            count(*) filter (where i.status = 'SUCCEEDED' and i.is_reused) as files_reused
     from exports.export_job_input i where i.job_id = j.job_id) c
-where j.job_id = $1";
+where j.job_id = any($1)";
 
 /// Index: export_job_input_job.
 const FILES: &str = "
@@ -113,7 +115,19 @@ pub(crate) async fn find(pool: &PgPool, key: &str) -> Result<Option<Uuid>, sqlx:
 
 /// How far a job has come.
 pub(crate) async fn progress(pool: &PgPool, job: Uuid) -> Result<Progress, sqlx::Error> {
-    sqlx::query_as(PROGRESS).bind(job).fetch_one(pool).await
+    sqlx::query_as(PROGRESS).bind([job]).fetch_one(pool).await
+}
+
+/// How far the jobs of these keys have come.
+pub(crate) async fn progress_of(
+    pool: &PgPool,
+    keys: &[&str],
+) -> Result<Vec<Progress>, sqlx::Error> {
+    let jobs: Vec<Uuid> = sqlx::query_scalar(FIND_ALL)
+        .bind(keys)
+        .fetch_all(pool)
+        .await?;
+    sqlx::query_as(PROGRESS).bind(jobs).fetch_all(pool).await
 }
 
 #[derive(sqlx::FromRow)]

@@ -30,7 +30,7 @@ use crate::{
     model::{self, Invalid, Order, OrderRequest, OrderView, OutboxStatus},
     operate::{self, Refused},
     settings::Ordering,
-    store::{self, Filter},
+    store::{self, Filter, Listed},
 };
 
 /// The name of the listing in its cursors.
@@ -69,6 +69,16 @@ impl Orders {
     /// What is known under a key.
     pub async fn show(&self, key: &str) -> Result<Option<OrderView>, sqlx::Error> {
         Ok(store::views(&self.0.pool, &[key]).await?.pop())
+    }
+
+    /// The newest orders first, older than the place `before`.
+    pub async fn list(
+        &self,
+        filter: &Filter,
+        before: Option<i64>,
+        limit: i64,
+    ) -> Result<Vec<Listed>, sqlx::Error> {
+        store::list(&self.0.pool, filter, before, limit).await
     }
 
     /// Calls off an order that certainly never reached the broker.
@@ -177,9 +187,11 @@ async fn list_orders(
         account: query.account,
         symbol: query.symbol,
     };
-    let rows = store::list(&orders.0.pool, &filter, before, query.limit.to_select()).await?;
-    let page = Page::cut(rows, query.limit, LIST, |(id, _)| *id)?;
-    Ok(Json(page.map(|(_, view)| view)))
+    let rows = orders
+        .list(&filter, before, query.limit.to_select())
+        .await?;
+    let page = Page::cut(rows, query.limit, LIST, |listed| listed.place)?;
+    Ok(Json(page.map(|listed| listed.view)))
 }
 
 /// Cancel an order that was not sent yet.

@@ -7,6 +7,7 @@ use std::{collections::HashSet, time::Duration};
 use postrider_engine::{failure::Failure, ledger::Key};
 use serde_json::Value;
 use sqlx::{PgConnection, PgPool};
+use time::OffsetDateTime;
 
 use crate::{
     model::{LedgerStatus, Order, OrderView, OutboxStatus, OutboxView},
@@ -53,7 +54,7 @@ where l.idempotency_key = any($1)";
 
 /// Index: the primary key, backwards.
 const LIST: &str = "
-select o.id, l.idempotency_key, l.status, l.request_digest, l.result,
+select o.id, o.created_at, o.order_request_json as request, l.idempotency_key, l.status, l.request_digest, l.result,
        o.status as outbox_status, o.attempts, o.last_error_code, o.last_error_msg
 from orders.outbox_orders o join orders.idempo_ledger l using (idempotency_key)
 where o.id < coalesce($1, 9223372036854775807)
@@ -139,12 +140,26 @@ impl From<Row> for OrderView {
     }
 }
 
-/// A row of the listing with its place in it.
 #[derive(sqlx::FromRow)]
-struct Listed {
+struct Placed {
     id: i64,
+    created_at: OffsetDateTime,
+    request: Value,
     #[sqlx(flatten)]
     row: Row,
+}
+
+/// An order in the listing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Listed {
+    /// Its place: give it as `before` to get those that are older.
+    pub place: i64,
+    /// When it was accepted.
+    pub accepted_at: OffsetDateTime,
+    /// What was asked for.
+    pub request: Value,
+    /// What clients are shown of it.
+    pub view: OrderView,
 }
 
 /// Which orders are listed.
@@ -223,14 +238,14 @@ pub(crate) async fn views(pool: &PgPool, keys: &[&str]) -> Result<Vec<OrderView>
     Ok(rows.into_iter().map(OrderView::from).collect())
 }
 
-/// The newest first, older than the row `before`; each with its place.
+/// The newest first, older than the row `before`.
 pub(crate) async fn list(
     pool: &PgPool,
     filter: &Filter,
     before: Option<i64>,
     limit: i64,
-) -> Result<Vec<(i64, OrderView)>, sqlx::Error> {
-    let rows: Vec<Listed> = sqlx::query_as(LIST)
+) -> Result<Vec<Listed>, sqlx::Error> {
+    let rows: Vec<Placed> = sqlx::query_as(LIST)
         .bind(before)
         .bind(filter.status)
         .bind(&filter.account)
@@ -240,7 +255,12 @@ pub(crate) async fn list(
         .await?;
     Ok(rows
         .into_iter()
-        .map(|listed| (listed.id, listed.row.into()))
+        .map(|placed| Listed {
+            place: placed.id,
+            accepted_at: placed.created_at,
+            request: placed.request,
+            view: placed.row.into(),
+        })
         .collect())
 }
 

@@ -96,6 +96,16 @@ impl Protocols {
         Ok(stored)
     }
 
+    /// The newest protocols first, older than the place `before`; each with its place.
+    pub async fn list(
+        &self,
+        status: Option<Status>,
+        before: Option<i64>,
+        limit: i64,
+    ) -> Result<Vec<(i64, Summary)>, sqlx::Error> {
+        store::list(&self.0.pool, status, before, limit).await
+    }
+
     /// Lets a protocol that failed begin anew.
     pub async fn retry(&self, id: Uuid, operator: &Operator) -> Result<(), Refused> {
         operate::retry(&self.0.pool, id, operator).await?;
@@ -165,7 +175,7 @@ async fn list_protocols(
 ) -> Result<Json<Page<Summary>>, Problem> {
     let before: Option<i64> = query.cursor.map(|cursor| cursor.decode(LIST)).transpose()?;
     let limit = query.limit.to_select();
-    let rows = store::list(&protocols.0.pool, query.status, before, limit).await?;
+    let rows = protocols.list(query.status, before, limit).await?;
     let page = Page::cut(rows, query.limit, LIST, |(seq, _)| *seq)?;
     Ok(Json(page.map(|(_, summary)| summary)))
 }

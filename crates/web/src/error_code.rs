@@ -89,6 +89,8 @@ pub mod codes {
         FORBIDDEN = "forbidden", FORBIDDEN, "The token lacks the needed scope";
         /// A web page of another origin tried to act on an open server.
         CROSS_ORIGIN = "cross-origin", FORBIDDEN, "Requests from other origins are refused";
+        /// A form was sent that this visit did not get from us.
+        FORM_EXPIRED = "form-expired", FORBIDDEN, "The form is no longer valid";
         /// Nothing is served under this path.
         NOT_FOUND = "not-found", NOT_FOUND, "Nothing is here";
         /// The path exists and does not take this method.

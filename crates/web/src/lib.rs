@@ -41,7 +41,7 @@ pub use error_code::{ErrorCatalogue, ErrorCode};
 pub use json::Json;
 pub use paging::{Cursor, Limit, Page};
 pub use params::{Path, Query};
-pub use problem::{FieldError, Problem, ProblemDetails};
+pub use problem::{FieldError, Problem, ProblemDetails, ProblemPage};
 pub use request_id::RequestId;
 pub use shell::{ShellOptions, shell};
 pub use time_limit::time_limit;

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use axum::extract::{MatchedPath, Request};
 use axum::response::Response;
-use http::Method;
+use http::{HeaderMap, Method, header};
 use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
 use tracing::Instrument;
 
 use crate::auth::Caller;
-use crate::problem::Problem;
+use crate::problem::{Problem, ProblemPage};
 use crate::request_id::{HEADER, RequestId};
 
 const REQUESTS: &str = "http_requests_total";
@@ -40,9 +40,11 @@ pub fn describe() {
 
 /// Gives the request its id, runs it in a span, finishes problems, logs and measures.
 pub(crate) async fn observe(
+    page: Option<ProblemPage>,
     mut request: Request,
     answer: impl AsyncFnOnce(Request) -> Response,
 ) -> Response {
+    let page = page.filter(|_| asks_for_a_page(request.headers()));
     let id = RequestId::from_headers(request.headers()).unwrap_or_else(RequestId::generate);
     request.extensions_mut().insert(id.clone());
     let mut record = Record::of(&request, id.clone());
@@ -57,13 +59,26 @@ pub(crate) async fn observe(
 
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
         let problem = problem.identified(&id);
-        problem.render_into(&mut response);
+        match page {
+            Some(page) => problem.render_page_into(page, &mut response),
+            None => problem.render_into(&mut response),
+        }
         log_cause(&problem, &id);
     }
     response.headers_mut().insert(HEADER, id.as_header());
     record.caller = response.extensions_mut().remove::<Caller>();
     record.status = response.status().as_u16();
     response
+}
+
+/// Browsers name `text/html` when they open an address; programs do not.
+fn asks_for_a_page(headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT);
+    accept.is_some_and(|value| {
+        value
+            .to_str()
+            .is_ok_and(|value| value.contains("text/html"))
+    })
 }
 
 fn log_cause(problem: &Problem, id: &RequestId) {

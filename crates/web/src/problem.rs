@@ -16,6 +16,7 @@ use utoipa::ToSchema;
 
 use crate::error_code::{ErrorCode, codes};
 use crate::request_id::RequestId;
+use crate::security_headers;
 
 /// The media type of problem documents.
 pub const MEDIA_TYPE: &str = "application/problem+json";
@@ -56,6 +57,9 @@ pub struct ProblemDetails {
     #[schema(ignore)]
     pub more: serde_json::Map<String, serde_json::Value>,
 }
+
+/// Renders a problem as a page for people: HTML that needs nothing inline.
+pub type ProblemPage = fn(&ProblemDetails) -> String;
 
 /// An error on its way to the client.
 #[derive(Clone)]
@@ -166,6 +170,17 @@ impl Problem {
     pub(crate) fn render_into(&self, response: &mut Response) {
         *response.body_mut() = self.render();
         response.headers_mut().remove(header::CONTENT_LENGTH);
+    }
+
+    /// Replaces the answer by a page for people.
+    pub(crate) fn render_page_into(&self, page: ProblemPage, response: &mut Response) {
+        *response.body_mut() = Body::from(page(&self.0.details));
+        let headers = response.headers_mut();
+        headers.remove(header::CONTENT_LENGTH);
+        let html = HeaderValue::from_static("text/html; charset=utf-8");
+        headers.insert(header::CONTENT_TYPE, html);
+        let policy = HeaderValue::from_static(security_headers::PAGE_POLICY);
+        headers.insert(header::CONTENT_SECURITY_POLICY, policy);
     }
 }
 

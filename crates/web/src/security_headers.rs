@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 /// For pages: everything from this server, nothing inline, no frames.
-const PAGE_POLICY: &str = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+pub(crate) const PAGE_POLICY: &str = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 /// For everything else: it is data, and nothing may run or load from it.
 const DATA_POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 

@@ -9,6 +9,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 
 use crate::auth::{Doorkeeper, Tokens, loopback};
+use crate::problem::ProblemPage;
 use crate::{body, compression, fallback, observe, security_headers, time_limit};
 
 /// What the program decides about its HTTP side.
@@ -22,6 +23,8 @@ pub struct ShellOptions {
     pub body_limit: usize,
     /// The longest that a request may take, where a route sets no limit of its own.
     pub time_limit: Duration,
+    /// How a problem looks to a browser, that is, to whoever asks for `text/html`. None: as JSON, to everybody.
+    pub problem_page: Option<ProblemPage>,
 }
 
 impl Default for ShellOptions {
@@ -31,6 +34,7 @@ impl Default for ShellOptions {
             open: Vec::new(),
             body_limit: body::DEFAULT_LIMIT,
             time_limit: Duration::from_secs(30),
+            problem_page: None,
         }
     }
 }
@@ -48,6 +52,7 @@ pub fn shell(router: Router, options: ShellOptions) -> Router {
             open: options.open.into(),
         },
         time_limit: options.time_limit,
+        problem_page: options.problem_page,
     };
     router
         .fallback(fallback::not_found)
@@ -61,12 +66,13 @@ struct Shell {
     open_to_this_machine: bool,
     doorkeeper: Doorkeeper,
     time_limit: Duration,
+    problem_page: Option<ProblemPage>,
 }
 
 /// The record is outermost, so that whatever happens inside has an id, a log line and a mark; panics are caught
 /// outside of everything that could panic, and their answer gets the headers.
 async fn around(State(shell): State<Arc<Shell>>, request: Request, next: Next) -> Response {
-    observe::observe(request, async |request| {
+    observe::observe(shell.problem_page, request, async |request| {
         let mut response = fallback::without_panic(shell.admit(request, next)).await;
         security_headers::add(response.headers_mut());
         response

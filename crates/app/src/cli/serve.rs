@@ -98,7 +98,7 @@ impl Running {
             apis: Arc::new(Apis::start(database.pool(), &store, config, &stop)?),
             operate: Operate::new(database.pool().clone()),
         };
-        let router = http::router(state, &config.server, &roles)?;
+        let router = http::router(state, config, &roles)?;
         let server = tokio::spawn(http::serve(
             listener,
             router,

@@ -37,6 +37,8 @@ pub struct Config {
     pub server: Server,
     /// The database.
     pub database: Database,
+    /// The console.
+    pub console: crate::console::Settings,
     /// When an outside dependency is left alone for a while.
     pub breaker: breaker::Settings,
     /// How long things are kept.
@@ -176,6 +178,7 @@ impl Config {
         }
         for (key, duration) in [
             ("server.request_timeout", server.request_timeout),
+            ("console.session", self.console.session),
             ("database.connect_timeout", self.database.connect_timeout),
             ("database.acquire_timeout", self.database.acquire_timeout),
         ] {

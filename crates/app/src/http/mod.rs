@@ -12,7 +12,7 @@ mod server;
 use std::sync::Arc;
 
 use axum::Router;
-use postrider_web::{ErrorCatalogue, ShellOptions, Tokens, error_code::DuplicateCode};
+use postrider_web::{ErrorCatalogue, ProblemPage, ShellOptions, Tokens, error_code::DuplicateCode};
 use sqlx::PgPool;
 use utoipa_axum::router::OpenApiRouter;
 
@@ -22,7 +22,8 @@ pub use metrics::Metrics;
 pub use server::serve;
 
 use crate::{
-    config,
+    config::Config,
+    console::{self, Console},
     exit::{Exit, Failure},
     operate::{self, Operate},
     roles::{Role, Roles},
@@ -56,7 +57,7 @@ const OPEN: [&str; 7] = [
 ];
 
 /// Every route that these roles serve, with the shell around it.
-pub fn router(state: State, server: &config::Server, roles: &Roles) -> Result<Router, Failure> {
+pub fn router(state: State, config: &Config, roles: &Roles) -> Result<Router, Failure> {
     let refused = |e: &(dyn std::error::Error + 'static)| {
         Failure::caused(Exit::Failed, "the API can't be put together", e)
     };
@@ -66,16 +67,29 @@ pub fn router(state: State, server: &config::Server, roles: &Roles) -> Result<Ro
     } else {
         own_routes()
     };
+    let server = &config.server;
+    let tokens = Arc::new(Tokens::new(server.tokens.clone()).map_err(|e| refused(&e))?);
+    let mut open = OPEN.map(str::to_owned).to_vec();
+    let mut pages = Router::new();
+    let mut problem_page: Option<ProblemPage> = None;
+    if roles.has(Role::Console) {
+        let console = Console::new(&state, &tokens, config.console);
+        pages = console::routes(console);
+        open.extend(console::PATHS.map(str::to_owned));
+        problem_page = Some(console::problem_page);
+    }
     let (router, document) = describe::with_document(routes).split_for_parts();
     let router = router
         .with_state(state)
+        .merge(pages)
         .merge(describe::routes_for(document))
         .merge(catalogue.routes());
     let options = ShellOptions {
-        tokens: Arc::new(Tokens::new(server.tokens.clone()).map_err(|e| refused(&e))?),
-        open: OPEN.map(str::to_owned).to_vec(),
+        tokens,
+        open,
         body_limit: usize::try_from(server.body_limit.as_u64()).unwrap_or(usize::MAX),
         time_limit: server.request_timeout,
+        problem_page,
     };
     Ok(postrider_web::shell(router, options))
 }

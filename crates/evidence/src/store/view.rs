@@ -103,16 +103,18 @@ struct OfRow {
 
 /// Which jobs are listed.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Filter {
+pub struct Filter {
+    /// Of which merchant.
     pub merchant: Option<String>,
+    /// How far they have come.
     pub status: Option<JobStatus>,
-    pub before: Option<Uuid>,
 }
 
 /// The newest first.
 pub(crate) async fn list(
     pool: &PgPool,
     filter: &Filter,
+    before: Option<Uuid>,
     most: i64,
 ) -> Result<Vec<JobSummary>, sqlx::Error> {
     let status = filter.status.map(|status| match status {
@@ -121,7 +123,7 @@ pub(crate) async fn list(
         JobStatus::Completed => "COMPLETED",
     });
     let jobs: Vec<Job> = sqlx::query_as(JOBS)
-        .bind(filter.before)
+        .bind(before)
         .bind(&filter.merchant)
         .bind(status)
         .bind(None::<Uuid>)

@@ -63,7 +63,9 @@ pub(super) async fn list_jobs(
         since: query.since,
         until: query.until,
     };
-    let rows = store::list(&exports.0.pool, &filter, before, query.limit.to_select()).await?;
+    let rows = exports
+        .list(&filter, before, query.limit.to_select())
+        .await?;
     let page = Page::cut(rows, query.limit, JOBS, |(number, _)| *number)?;
     Ok(Json(page.map(|(_, job)| job)))
 }

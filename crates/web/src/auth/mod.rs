@@ -10,9 +10,11 @@ pub mod loopback;
 mod require;
 mod scope;
 mod token;
+mod visit;
 
 pub use caller::Caller;
 pub(crate) use caller::Doorkeeper;
 pub use require::{Require, Required, require};
 pub use scope::{Scope, Scopes, UnknownScope};
 pub use token::{Authentication, NewToken, Token, TokenError, Tokens};
+pub use visit::Visit;

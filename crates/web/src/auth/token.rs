@@ -100,6 +100,18 @@ impl Token {
     pub fn scopes(&self) -> Scopes {
         self.scopes
     }
+
+    /// Tells this token from all others and is good for nothing else: the hash of its hash.
+    #[must_use]
+    pub fn fingerprint(&self) -> [u8; 32] {
+        Sha256::digest(self.sha256).into()
+    }
+
+    /// Whoever shows it.
+    #[must_use]
+    pub fn caller(&self) -> Caller {
+        Caller::new(&self.name, self.scopes)
+    }
 }
 
 impl fmt::Debug for Token {
@@ -206,10 +218,24 @@ impl Tokens {
         let Some(presented) = value.to_str().ok().and_then(bearer) else {
             return Authentication::Invalid;
         };
-        match self.find(&hash(presented)) {
-            Some(token) => Authentication::Known(Caller::new(token.name(), token.scopes)),
+        match self.recognise(presented) {
+            Some(token) => Authentication::Known(token.caller()),
             None => Authentication::Invalid,
         }
+    }
+
+    /// The token of this text. Every configured token is compared, in constant time.
+    #[must_use]
+    pub fn recognise(&self, presented: &str) -> Option<&Token> {
+        self.find(&hash(presented))
+    }
+
+    /// The token of this [`Token::fingerprint`], as long as it is configured.
+    #[must_use]
+    pub fn with_fingerprint(&self, fingerprint: &[u8]) -> Option<&Token> {
+        self.0
+            .iter()
+            .find(|token| token.fingerprint() == fingerprint)
     }
 
     fn find(&self, presented: &[u8; 32]) -> Option<&Token> {

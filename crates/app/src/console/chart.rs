@@ -1,0 +1,111 @@
+//! Charts as plain SVG, drawn by the server: they need no script and no style of their own.
+
+use std::fmt::Write as _;
+
+/// The space that a line is drawn in; the page stretches it.
+const WIDTH: f64 = 100.0;
+const HEIGHT: f64 = 30.0;
+
+/// A line, the area under it, and what it says in words.
+pub(super) struct Spark {
+    /// The line's path.
+    pub line: String,
+    /// The area's path.
+    pub area: String,
+    /// For those who don't see it.
+    pub words: String,
+}
+
+impl Spark {
+    /// Of these values, oldest first. The scale begins at zero and ends at the largest value or at `least`.
+    pub fn of(values: &[f64], least: f64, words: impl Into<String>) -> Self {
+        let top = top(values, least);
+        let line = path(values, top);
+        let area = if values.len() < 2 {
+            String::new()
+        } else {
+            format!("{line}V{HEIGHT}H0Z")
+        };
+        Self {
+            line,
+            area,
+            words: words.into(),
+        }
+    }
+}
+
+/// Several lines on one scale.
+pub(super) struct Chart {
+    /// What was done.
+    pub done: Spark,
+    /// What failed and is tried again.
+    pub retries: Spark,
+    /// What was given up.
+    pub dead: Spark,
+    /// The value at the top.
+    pub top: f64,
+}
+
+impl Chart {
+    /// Lines of the same length on the scale of the largest.
+    pub fn of(done: &[f64], retries: &[f64], dead: &[f64]) -> Self {
+        let top = [done, retries, dead]
+            .into_iter()
+            .map(|values| top(values, 1.0))
+            .fold(1.0, f64::max);
+        let spark = |values: &[f64]| Spark::of(values, top, "");
+        Self {
+            done: spark(done),
+            retries: spark(retries),
+            dead: spark(dead),
+            top,
+        }
+    }
+}
+
+fn top(values: &[f64], least: f64) -> f64 {
+    values.iter().copied().fold(least, f64::max)
+}
+
+fn path(values: &[f64], top: f64) -> String {
+    if values.len() < 2 {
+        return String::new();
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a place on a screen")]
+    let step = WIDTH / (values.len() - 1) as f64;
+    let mut path = String::with_capacity(values.len() * 10);
+    for (place, value) in values.iter().enumerate() {
+        #[expect(clippy::cast_precision_loss, reason = "a place on a screen")]
+        let x = place as f64 * step;
+        let y = HEIGHT - (value / top).clamp(0.0, 1.0) * HEIGHT;
+        let letter = if place == 0 { 'M' } else { 'L' };
+        // Writing to a string does not fail.
+        let _ = write!(path, "{letter}{x:.1} {y:.1}");
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_goes_from_edge_to_edge_and_the_largest_value_touches_the_top() {
+        let spark = Spark::of(&[0.0, 5.0, 10.0], 1.0, "rising");
+        assert_eq!(spark.line, "M0.0 30.0L50.0 15.0L100.0 0.0");
+        assert_eq!(spark.area, "M0.0 30.0L50.0 15.0L100.0 0.0V30H0Z");
+    }
+
+    #[test]
+    fn one_value_or_none_is_no_line() {
+        assert_eq!(Spark::of(&[1.0], 1.0, "").line, "");
+        assert_eq!(Spark::of(&[], 1.0, "").area, "");
+    }
+
+    #[test]
+    fn lines_of_a_chart_share_their_scale() {
+        let chart = Chart::of(&[10.0, 10.0], &[5.0, 0.0], &[0.0, 0.0]);
+        assert!(chart.retries.line.starts_with("M0.0 15.0"));
+        assert!((chart.top - 10.0).abs() < f64::EPSILON);
+    }
+}

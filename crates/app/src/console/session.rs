@@ -1,0 +1,82 @@
+//! Sessions: who has shown a token, kept in the database so that every process knows them.
+
+use std::{sync::Arc, time::Duration};
+
+use postrider_web::{Caller, Token, Tokens, auth::Visit};
+use sqlx::PgPool;
+
+/// Sessions that ran out go with the next login, a bounded number at a time.
+const OPEN: &str = "
+with gone as (
+    delete from console.session where id = any(array(
+        select id from console.session where expires_at < now() limit 1000)))
+insert into console.session (id, token, fingerprint, expires_at)
+values ($1, $2, $3, now() + make_interval(secs => $4))";
+
+const FIND: &str = "select fingerprint from console.session where id = $1 and expires_at > now()";
+
+const CLOSE: &str = "delete from console.session where id = $1";
+
+/// The sessions of a console. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Sessions {
+    pool: PgPool,
+    tokens: Arc<Tokens>,
+    lasts: Duration,
+}
+
+impl Sessions {
+    pub fn new(pool: PgPool, tokens: Arc<Tokens>, lasts: Duration) -> Self {
+        Self {
+            pool,
+            tokens,
+            lasts,
+        }
+    }
+
+    /// Without tokens there is nothing to log in with.
+    pub fn are_needed(&self) -> bool {
+        !self.tokens.is_empty()
+    }
+
+    /// How long one lasts.
+    pub fn lasts(&self) -> Duration {
+        self.lasts
+    }
+
+    /// The token of this text, if it is one of ours.
+    pub fn recognise(&self, presented: &str) -> Option<&Token> {
+        self.tokens.recognise(presented)
+    }
+
+    /// From now on this visit is that of whoever has the token.
+    pub async fn open(&self, visit: &Visit, token: &Token) -> Result<(), sqlx::Error> {
+        sqlx::query(OPEN)
+            .bind(&visit.id()[..])
+            .bind(token.name())
+            .bind(&token.fingerprint()[..])
+            .bind(self.lasts.as_secs_f64())
+            .execute(&self.pool)
+            .await
+            .map(drop)
+    }
+
+    /// Whose visit it is. What the token allows is what it allows now; a token that is no longer configured is nobody's.
+    pub async fn caller(&self, visit: &Visit) -> Result<Option<Caller>, sqlx::Error> {
+        let fingerprint: Option<Vec<u8>> = sqlx::query_scalar(FIND)
+            .bind(&visit.id()[..])
+            .fetch_optional(&self.pool)
+            .await?;
+        let token = fingerprint.and_then(|known| self.tokens.with_fingerprint(&known));
+        Ok(token.map(Token::caller))
+    }
+
+    /// Nobody's any more, in every process.
+    pub async fn close(&self, visit: &Visit) -> Result<(), sqlx::Error> {
+        sqlx::query(CLOSE)
+            .bind(&visit.id()[..])
+            .execute(&self.pool)
+            .await
+            .map(drop)
+    }
+}
