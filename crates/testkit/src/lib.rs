@@ -5,6 +5,7 @@
 //! - [`crash`]: making the program fail at named points.
 //! - [`proxy`]: a network between the program and its peers that fails as told.
 //! - [`process`]: the program as a child process that can be killed.
+//! - [`browser`]: a real browser, and all that goes wrong in it.
 //! - [`s3`]: an S3 server that goes away and comes back.
 //! - [`servers`]: real brokers: NATS, RabbitMQ and Kafka.
 //!
@@ -16,6 +17,7 @@
     reason = "a helper that cannot help fails the test that called it"
 )]
 
+pub mod browser;
 pub mod builders;
 pub mod crash;
 pub mod db;

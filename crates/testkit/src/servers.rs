@@ -190,7 +190,7 @@ impl Server {
 }
 
 /// Past the capture of test output, so that it shows also when all is well; each line once.
-fn say_once(line: &str) {
+pub(crate) fn say_once(line: &str) {
     static SAID: OnceLock<Mutex<Vec<String>>> = OnceLock::new();
     let mut said = SAID
         .get_or_init(Mutex::default)

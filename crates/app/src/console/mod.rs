@@ -57,7 +57,7 @@ pub struct Settings {
 /// What the pages need. Cheap to clone.
 #[derive(Clone)]
 pub struct Console {
-    apis: Apis,
+    apis: Arc<Apis>,
     operate: Operate,
     history: Arc<history::History>,
     sessions: session::Sessions,
@@ -69,7 +69,7 @@ impl Console {
     pub fn new(state: &State, tokens: &Arc<Tokens>, settings: Settings) -> Self {
         let pool = state.pool.clone();
         Self {
-            apis: state.apis.clone(),
+            apis: Arc::clone(&state.apis),
             operate: state.operate.clone(),
             history: history::History::begin(state.operate.clone()),
             sessions: session::Sessions::new(pool, Arc::clone(tokens), settings.session),

@@ -74,11 +74,12 @@ pub(super) async fn page(
     visitor: Visitor,
 ) -> Result<Response, Problem> {
     let overview = console.operate.overview().await?;
-    let cards = overview
+    let mut cards: Vec<Card> = overview
         .services
         .iter()
         .map(|service| Card::of(service, &console.history.of(&service.name)))
         .collect();
+    cards.sort_by_key(Card::place);
     answer(&Page {
         frame: Frame::new("Overview", "overview", &visitor),
         tiles: tiles(&overview, &console.history.of_all()),

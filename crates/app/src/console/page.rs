@@ -76,11 +76,6 @@ impl Frame {
         self.here = here;
         self
     }
-
-    /// May whoever looks change anything?
-    pub fn may_operate(&self) -> bool {
-        self.who.as_ref().is_some_and(|who| who.may_operate)
-    }
 }
 
 /// The page as an answer.

@@ -67,6 +67,16 @@ impl Service {
         }
     }
 
+    /// What one of its jobs is called.
+    pub const fn thing(self) -> &'static str {
+        match self {
+            Self::Orders => "Order",
+            Self::Payments => "Payment",
+            Self::Exports | Self::Evidence => "Job",
+            Self::Protocols => "Protocol",
+        }
+    }
+
     /// What it does, in a line.
     pub const fn about(self) -> &'static str {
         match self {

@@ -83,14 +83,6 @@ pub(super) fn in_path(value: &str) -> String {
     in_query(value).replace('+', "%20")
 }
 
-/// Not more of a text than a table can show.
-pub(super) fn short(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
-}
-
 /// A point in time, as templates show it.
 pub(super) struct When {
     /// How long ago.
@@ -146,11 +138,5 @@ mod tests {
     #[test]
     fn an_id_of_any_characters_stays_one_segment_of_a_path() {
         assert_eq!(in_path("a b/c?d#é+"), "a%20b%2Fc%3Fd%23%C3%A9%2B");
-    }
-
-    #[test]
-    fn long_text_is_cut_between_characters() {
-        assert_eq!(short("éééé", 3), "ééé…");
-        assert_eq!(short("ééé", 3), "ééé");
     }
 }

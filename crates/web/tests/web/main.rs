@@ -12,6 +12,7 @@ mod loopback;
 mod observe;
 mod openapi;
 mod outside;
+mod pages;
 mod paging;
 mod params;
 mod problem;

@@ -73,6 +73,14 @@ impl Card {
         }
     }
 
+    /// In the order of the bar; what goes between the services comes last.
+    pub fn place(&self) -> usize {
+        Service::ALL
+            .iter()
+            .position(|service| service.name() == self.name)
+            .unwrap_or(usize::MAX)
+    }
+
     /// Its dead letters.
     pub fn dead_link(&self) -> String {
         format!(

@@ -106,6 +106,16 @@ pub(in super::super) struct Listing {
 }
 
 impl Listing {
+    /// Has any of them parts?
+    pub fn has_bars(&self) -> bool {
+        self.jobs.iter().any(|job| job.bar.is_some())
+    }
+
+    /// Has any of them failed before?
+    pub fn has_attempts(&self) -> bool {
+        self.jobs.iter().any(|job| job.attempts > 0)
+    }
+
     /// Out of up to one row too many.
     pub fn cut<T, K: Serialize>(
         rows: Vec<T>,
