@@ -39,7 +39,7 @@ const CONNECTIONS: u32 = 8;
 const SMALL: &str = "select $1 as key, n as rank, 'constituent-' || n as name, n * 7919 % 90000 as shares, 12.5 + n as price from generate_series(1, 100) n";
 
 /// A row of about a hundred bytes, again and again.
-const LARGE: &str = "select n, 'constituent-' || n as name, n * 7919 % 90000 as shares, '0123456789012345678901234567890123456789012345678901234567890123' as filler";
+const LARGE: &str = "select n, 'constituent-' || n as name, n::bigint * 7919 % 90000 as shares, '0123456789012345678901234567890123456789012345678901234567890123' as filler";
 
 impl Bench {
     /// All four, in rounds.
