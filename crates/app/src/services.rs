@@ -13,6 +13,7 @@ mod protocols;
 use std::pin::Pin;
 
 use postrider_engine::{
+    dead_letter::DeadLetters,
     doctor::{Check, Doctor},
     lease::WorkTable,
     migrate::{MigrationSet, Migrator},
@@ -154,6 +155,23 @@ pub fn named_tables() -> impl Iterator<Item = (&'static str, Vec<&'static str>)>
         (service.name, tables)
     });
     std::iter::once((MESSAGES, vec![OUTBOX.name, DELIVERIES.name])).chain(own)
+}
+
+/// The name of the service that a work table belongs to.
+#[must_use]
+pub fn of_table(table: &str) -> &'static str {
+    named_tables()
+        .find(|(_, tables)| tables.contains(&table))
+        .map_or(MESSAGES, |(name, _)| name)
+}
+
+/// The dead letters of all work tables. An order may be stale: it is sent anew only by those who say that they know.
+pub fn dead_letters() -> postrider_engine::Result<DeadLetters> {
+    let letters = DeadLetters::new(work_tables())?;
+    Ok(letters.guard(
+        postrider_orders::OUTBOX_ORDERS.name,
+        postrider_orders::REOPEN,
+    ))
 }
 
 /// Every work table: where dead letters can be.

@@ -15,6 +15,7 @@ static THUMBNAIL: WorkTable = WorkTable {
         state: "status",
         parked: None,
         error_category: None,
+        cause: None,
         ..Columns::STANDARD
     },
     states: States {

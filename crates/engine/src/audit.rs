@@ -1,11 +1,38 @@
 //! The audit: who moved what out of which state, and why. Append-only.
 
-use sqlx::PgConnection;
+use sqlx::types::time::OffsetDateTime;
+use sqlx::{PgConnection, PgPool};
 
 use crate::lease::Operator;
 use crate::{Error, Result};
 
 const INSERT: &str = "insert into postrider.audit (actor, action, work_table, items, reason) values ($1, $2, $3, $4, $5)";
+
+const OF_ITEM: &str = "
+select at, actor, action, reason from postrider.audit
+where work_table = $1 and items @> array[$2::bigint] order by id limit 200";
+
+/// A deed as it was written down.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct Audited {
+    /// When.
+    pub at: OffsetDateTime,
+    /// Who did it.
+    pub actor: String,
+    /// The verb.
+    pub action: String,
+    /// Why, in their words.
+    pub reason: Option<String>,
+}
+
+/// What people did to an item, oldest first.
+pub async fn of_item(pool: &PgPool, work_table: &str, id: i64) -> Result<Vec<Audited>> {
+    Ok(sqlx::query_as(OF_ITEM)
+        .bind(work_table)
+        .bind(id)
+        .fetch_all(pool)
+        .await?)
+}
 
 /// What was done to which items.
 #[derive(Debug, Clone, Copy)]

@@ -1,24 +1,30 @@
 //! Dead letters: one view across all work tables, of what was given up, why, and what became of it.
 //!
-//! [`DeadLetters`] is made over the tables of a program. It lists, groups by cause, shows one with all its attempts,
+//! [`DeadLetters`] is made over the tables of a program. It lists, groups by cause, shows one with its whole history,
 //! and lets an operator redrive or archive, one or many by filter, at a pace that the handlers can bear. Every such
 //! deed is audited in the transaction that does it.
+//!
+//! A hundred thousand dead letters are listed, filtered and counted by index: each table's own `cause` column, which
+//! only dead items have, tells them from all that is finished.
 
 mod filter;
 mod groups;
-mod operate;
-mod statements;
+mod operation;
+mod query;
+mod step;
 
 use std::time::Duration;
 
 use sqlx::types::time::OffsetDateTime;
-use sqlx::{AssertSqlSafe, PgPool};
+use sqlx::{AssertSqlSafe, PgExecutor, PgPool};
 
 pub use filter::{Cursor, Filter};
 pub use groups::Group;
-pub use operate::{Pace, Total};
-use statements::Statements;
+pub use operation::{Action, Operation, Order, Total};
+pub(crate) use query::is_dead;
+pub use step::Step;
 
+use crate::audit::{self, Audited};
 use crate::journal::{self, Attempt};
 use crate::lease::{Queue, WorkTable};
 use crate::{Error, Result};
@@ -26,6 +32,8 @@ use crate::{Error, Result};
 const PRUNE_ARCHIVE: &str = "
 delete from postrider.archive where ctid = any(array(
     select ctid from postrider.archive where archived_at < now() - make_interval(secs => $1) limit $2))";
+
+const EXPLAIN: &str = "explain (analyze, buffers, timing off) ";
 
 /// An item that was given up.
 #[derive(Debug, Clone, PartialEq, sqlx::FromRow)]
@@ -46,17 +54,13 @@ pub struct DeadLetter {
     pub category: Option<String>,
     /// Its message.
     pub message: Option<String>,
+    /// What it has in common with others: its failure's code and message without the particulars.
+    pub cause: String,
     /// When it was given up.
     pub died_at: OffsetDateTime,
 }
 
 impl DeadLetter {
-    /// The group that it belongs to.
-    #[must_use]
-    pub fn signature(&self) -> String {
-        groups::signature(&self.code, self.message.as_deref())
-    }
-
     /// Where the next page of a listing begins.
     #[must_use]
     pub fn cursor(&self) -> Cursor {
@@ -68,20 +72,26 @@ impl DeadLetter {
     }
 }
 
-/// A dead letter, its whole row and its history.
+/// An item, its whole row and its history.
 #[derive(Debug, Clone)]
 pub struct Detail {
+    /// Is it dead now?
+    pub dead: bool,
     /// The row as it stands, as JSON.
     pub row: serde_json::Value,
+    /// What its handler reads.
+    pub payload: serde_json::Value,
     /// What was tried, oldest first.
     pub attempts: Vec<Attempt>,
+    /// What people did to it, oldest first.
+    pub audit: Vec<Audited>,
 }
 
 /// The dead letters of these tables.
 #[derive(Debug, Clone)]
 pub struct DeadLetters {
     queues: Vec<Queue>,
-    sql: std::sync::Arc<Statements>,
+    guards: Vec<(&'static str, &'static str)>,
 }
 
 impl DeadLetters {
@@ -92,43 +102,88 @@ impl DeadLetters {
             return Err(Error::invalid("tables", "name at least one work table"));
         }
         Ok(Self {
-            sql: std::sync::Arc::new(Statements::over(&tables)),
             queues: tables.into_iter().map(Queue::new).collect::<Result<_>>()?,
+            guards: Vec::new(),
         })
+    }
+
+    /// Items of this table may be stale: they are redriven only if the operator has confirmed that, and only those that
+    /// this SQL function, given ids, makes ready for it and returns.
+    #[must_use]
+    pub fn guard(mut self, work_table: &'static str, function: &'static str) -> Self {
+        self.guards.push((work_table, function));
+        self
     }
 
     /// The newest first; go on with the last one's [`DeadLetter::cursor`].
     pub async fn list(
         &self,
-        pool: &PgPool,
+        executor: impl PgExecutor<'_>,
         filter: &Filter,
         after: Option<&Cursor>,
         limit: u32,
     ) -> Result<Vec<DeadLetter>> {
-        let query = sqlx::query_as(AssertSqlSafe(self.sql.list.clone()));
-        let letters: Vec<DeadLetter> = filter
-            .bind(query)
-            .bind(after.map(|cursor| cursor.died_at))
-            .bind(after.map(|cursor| cursor.work_table.as_str()))
-            .bind(after.map(|cursor| cursor.id))
-            .bind(i64::from(limit))
-            .fetch_all(pool)
-            .await?;
-        Ok(letters)
+        let Some(mut query) = query::list("", &self.tables(filter), filter, after, limit) else {
+            return Ok(Vec::new());
+        };
+        Ok(query
+            .build_query_as()
+            .persistent(false)
+            .fetch_all(executor)
+            .await?)
     }
 
-    /// One dead letter with everything that is known about it.
+    /// How the database finds a page, in its own words; for whoever looks at plans.
+    pub async fn explain(
+        &self,
+        pool: &PgPool,
+        filter: &Filter,
+        after: Option<&Cursor>,
+        limit: u32,
+    ) -> Result<Vec<String>> {
+        let Some(mut query) = query::list(EXPLAIN, &self.tables(filter), filter, after, limit)
+        else {
+            return Ok(Vec::new());
+        };
+        Ok(query
+            .build_query_scalar()
+            .persistent(false)
+            .fetch_all(pool)
+            .await?)
+    }
+
+    /// How many fit, counted up to this many.
+    pub async fn count(&self, pool: &PgPool, filter: &Filter, most: i64) -> Result<i64> {
+        let Some(mut query) = query::count(&self.tables(filter), filter, most) else {
+            return Ok(0);
+        };
+        Ok(query
+            .build_query_scalar()
+            .persistent(false)
+            .fetch_one(pool)
+            .await?)
+    }
+
+    /// One item with everything that is known about it, dead or not (any more).
     pub async fn show(&self, pool: &PgPool, work_table: &str, id: i64) -> Result<Option<Detail>> {
-        let Some(show) = self.sql.show(work_table) else {
+        let Some(queue) = self.queue(work_table) else {
             return Ok(None);
         };
-        let row: Option<(serde_json::Value,)> = sqlx::query_as(AssertSqlSafe(show))
-            .bind(id)
-            .fetch_optional(pool)
-            .await?;
-        let Some((row,)) = row else { return Ok(None) };
-        let attempts = journal::attempts(pool, work_table, id).await?;
-        Ok(Some(Detail { row, attempts }))
+        let row: Option<(bool, serde_json::Value, Option<serde_json::Value>)> =
+            sqlx::query_as(AssertSqlSafe(query::show(queue.table())))
+                .bind(id)
+                .fetch_optional(pool)
+                .await?;
+        let Some((dead, row, payload)) = row else {
+            return Ok(None);
+        };
+        Ok(Some(Detail {
+            dead,
+            row,
+            payload: payload.unwrap_or_default(),
+            attempts: journal::attempts(pool, work_table, id).await?,
+            audit: audit::of_item(pool, work_table, id).await?,
+        }))
     }
 
     /// Forgets up to `limit` archived items that were laid to rest longer ago than `keep`.
@@ -139,6 +194,15 @@ impl DeadLetters {
             .execute(pool)
             .await?;
         Ok(done.rows_affected())
+    }
+
+    /// The tables that the filter leaves.
+    fn tables(&self, filter: &Filter) -> Vec<&'static WorkTable> {
+        self.queues
+            .iter()
+            .map(Queue::table)
+            .filter(|table| filter.wants(table.name))
+            .collect()
     }
 
     fn queue(&self, work_table: &str) -> Option<&Queue> {

@@ -16,6 +16,18 @@ pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S:
     serializer.collect_str(&humantime::format_duration(*duration))
 }
 
+/// Reads the same from a word.
+#[must_use]
+pub fn parse(text: &str) -> Option<Duration> {
+    de::Visitor::visit_str::<de::value::Error>(DurationVisitor, text).ok()
+}
+
+/// Writes the form that [`parse`] reads back.
+#[must_use]
+pub fn format(duration: Duration) -> String {
+    humantime::format_duration(duration).to_string()
+}
+
 struct DurationVisitor;
 
 impl de::Visitor<'_> for DurationVisitor {

@@ -56,7 +56,9 @@ pub const fn migrations() -> migrate::MigrationSet {
             "0203_delivery",
             "0204_publish",
             "0205_replay",
-            "0206_take_in"
+            "0206_take_in",
+            "0300_cause",
+            "0301_operation"
         ]
     )
 }

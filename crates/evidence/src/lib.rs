@@ -50,7 +50,8 @@ pub const fn migrations() -> postrider_engine::migrate::MigrationSet {
             "0001_file_jobs",
             "0002_attach_task",
             "0003_subscriptions",
-            "0004_paper_cases"
+            "0004_paper_cases",
+            "0005_cause"
         ]
     )
 }

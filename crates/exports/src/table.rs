@@ -22,6 +22,7 @@ pub static EXPORT_JOB_INPUT: WorkTable = WorkTable {
         error_code: "error_code",
         error_category: Some("error_category"),
         error_message: "error_message",
+        cause: Some("cause"),
     },
     states: States {
         ready: "PENDING",

@@ -30,14 +30,19 @@ pub mod worker;
 
 pub use http::{Orders, routes};
 pub use settings::{Ordering, Settings};
-pub use table::{CHECKS, OUTBOX_ORDERS};
+pub use table::{CHECKS, OUTBOX_ORDERS, REOPEN};
 
 /// The slice's own schema, `orders`.
 #[must_use]
 pub const fn migrations() -> postrider_engine::migrate::MigrationSet {
     postrider_engine::migration_set!(
         "orders",
-        ["0001_outbox_orders", "0002_paper_orders", "0003_ordering"]
+        [
+            "0001_outbox_orders",
+            "0002_paper_orders",
+            "0003_ordering",
+            "0004_cause"
+        ]
     )
 }
 

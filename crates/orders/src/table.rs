@@ -22,6 +22,7 @@ pub static OUTBOX_ORDERS: WorkTable = WorkTable {
         error_code: "last_error_code",
         error_category: Some("last_error_category"),
         error_message: "last_error_msg",
+        cause: Some("cause"),
     },
     states: States {
         ready: "pending",
@@ -47,6 +48,9 @@ pub static OUTBOX_ORDERS: WorkTable = WorkTable {
     finish: Finish::Keep,
     max_losses: 10,
 };
+
+/// The SQL function that lets aborted orders begin anew as far as the ledger is concerned.
+pub const REOPEN: &str = "orders.reopen";
 
 /// What must hold between the orders and the ledger.
 pub const CHECKS: &[Check] = &[

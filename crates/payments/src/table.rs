@@ -19,6 +19,7 @@ const COLUMNS: Columns = Columns {
     error_code: "last_error_code",
     error_category: Some("last_error_category"),
     error_message: "last_error",
+    cause: Some("cause"),
 };
 
 /// The orchestrator's messages: PENDING, PUBLISHING, PUBLISHED, FAILED, EXHAUSTED.

@@ -41,7 +41,7 @@ pub use table::{CHECKS, OUTBOX};
 /// The slice's own schema, `protocols`.
 #[must_use]
 pub const fn migrations() -> postrider_engine::migrate::MigrationSet {
-    postrider_engine::migration_set!("protocols", ["0001_protocol", "0002_outbox"])
+    postrider_engine::migration_set!("protocols", ["0001_protocol", "0002_outbox", "0003_cause"])
 }
 
 /// What can be wrong with a request about a protocol.

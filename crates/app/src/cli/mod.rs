@@ -2,6 +2,7 @@
 
 mod client;
 mod config;
+mod dead;
 mod demo;
 mod doctor;
 mod evidence;
@@ -54,6 +55,8 @@ enum Command {
     Config(config::Args),
     /// Ask a running server how it is.
     Status(status::Args),
+    /// See what was given up, redrive it or lay it to rest.
+    Dead(dead::Args),
     /// Submit export jobs, watch them, fetch their files.
     Exports(exports::Args),
     /// Send orders and see what became of them.
@@ -124,6 +127,7 @@ fn run(cli: Cli, output: &Output) -> Result<(), Failure> {
         Command::Demo(args) => block_on(demo::run(args, output)),
         Command::Migrate(args) => block_on(migrate::run(args, output)),
         Command::Doctor(args) => block_on(doctor::run(args, output)),
+        Command::Dead(args) => block_on(dead::run(args, output)),
         Command::Evidence(args) => block_on(evidence::run(args, output)),
         Command::Exports(args) => block_on(exports::run(args, output)),
         Command::Orders(args) => block_on(orders::run(args, output)),
@@ -212,6 +216,11 @@ mod tests {
             "postrider evidence retry 7f0c2f9e-4f1c-4f7e-9c7a-1d2e3f4a5b6c --early",
             "postrider sim cases --listen 127.0.0.1:0 --script f",
             "postrider openapi",
+            "postrider dead list --filter service:orders --limit 10 --json",
+            "postrider dead list --groups",
+            "postrider dead show orders.outbox_orders 7",
+            "postrider dead redrive --filter code:TIMEOUT --rate 50 --reason R --yes --wait",
+            "postrider dead archive --all --yes --json",
         ] {
             let parsed = Cli::try_parse_from(words.split(' '));
             assert!(parsed.is_ok(), "{words}: {:?}", parsed.err());

@@ -96,7 +96,13 @@ impl Running {
             readiness: readiness.clone(),
             metrics: metrics.clone(),
             apis: Arc::new(Apis::start(database.pool(), &store, config, &stop)?),
-            operate: Operate::new(database.pool().clone()),
+            operate: Operate::new(database.pool().clone()).map_err(|e| {
+                Failure::caused(
+                    Exit::Failed,
+                    "the operators' functions can't be started",
+                    &e,
+                )
+            })?,
         };
         let router = http::router(state, config, &roles)?;
         let server = tokio::spawn(http::serve(

@@ -96,7 +96,8 @@ pub fn router(state: State, config: &Config, roles: &Roles) -> Result<Router, Fa
 
 /// Every error code of the program with its page.
 pub fn error_catalogue() -> Result<ErrorCatalogue, DuplicateCode> {
-    ErrorCatalogue::new(services::ALL.iter().map(|service| service.codes))
+    let services = services::ALL.iter().map(|service| service.codes);
+    ErrorCatalogue::new(services.chain([operate::codes::ALL]))
 }
 
 /// The routes that are part of the API's description.

@@ -1,11 +1,25 @@
 //! The API for operators. To see needs the scope `read`, to act `operate`.
 
+mod dead;
+
 use axum::extract::{FromRef, State};
-use postrider_web::{Json, Problem, Scope, require};
+use postrider_web::{Json, Problem, Scope, error_code::codes::INVALID_VALUE, require};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{Operate, overview::Overview};
+use super::{Operate, dead::Refused, overview::Overview};
 use crate::http;
+
+/// The error codes of this API.
+pub mod codes {
+    postrider_web::error_codes! {
+        /// A filter that can't be read.
+        INVALID_FILTER = "invalid-filter", BAD_REQUEST, "The filter cannot be read";
+        /// No such item.
+        ITEM_NOT_FOUND = "item-not-found", NOT_FOUND, "No such item of work";
+        /// No such order over dead letters.
+        OPERATION_NOT_FOUND = "operation-not-found", NOT_FOUND, "No such operation";
+    }
+}
 
 impl FromRef<http::State> for Operate {
     fn from_ref(state: &http::State) -> Self {
@@ -13,11 +27,40 @@ impl FromRef<http::State> for Operate {
     }
 }
 
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Filter(unreadable) => Self::new(
+                &codes::INVALID_FILTER,
+                format!("The filter was refused: {unreadable}."),
+            )
+            .field("filter", unreadable.to_string()),
+            Refused::Value { field, problem } => Self::new(
+                &INVALID_VALUE,
+                format!("The value of `{field}` was refused: {problem}."),
+            )
+            .field(field, problem),
+            Refused::Engine(error) => error.into(),
+        }
+    }
+}
+
 /// The routes.
 pub fn routes() -> OpenApiRouter<http::State> {
-    OpenApiRouter::new()
+    let read = OpenApiRouter::new()
         .routes(routes!(overview))
-        .route_layer(require(Scope::Read))
+        .routes(routes!(dead::list))
+        .routes(routes!(dead::groups))
+        .routes(routes!(dead::item))
+        .routes(routes!(dead::operations))
+        .routes(routes!(dead::operation))
+        .route_layer(require(Scope::Read));
+    let operate = OpenApiRouter::new()
+        .routes(routes!(dead::redrive))
+        .routes(routes!(dead::archive))
+        .routes(routes!(dead::stop))
+        .route_layer(require(Scope::Operate));
+    read.merge(operate)
 }
 
 /// How everything is.

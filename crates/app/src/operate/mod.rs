@@ -1,34 +1,44 @@
 //! What operators see and do, whatever door they come through: the API, the console and the command line use these
 //! functions, so that all say the same.
 //!
-//! [`overview`]: how everything is.
+//! [`overview`]: how everything is. [`dead`]: what was given up, and what to do with it; [`filter`] says which.
 
+pub mod dead;
+pub mod filter;
 pub mod overview;
+mod runner;
 
 mod http;
 
 use std::sync::Arc;
 
+use postrider_engine::{dead_letter::DeadLetters, wake::Waker};
 use sqlx::PgPool;
 
-pub use http::routes;
+pub use http::{codes, routes};
 use overview::{Overview, Watch};
+pub use runner::run as run_operations;
+
+use crate::services;
 
 /// The operators' functions over one database. Cheap to clone.
 #[derive(Clone)]
 pub struct Operate {
     pool: PgPool,
+    letters: Arc<DeadLetters>,
     watch: Arc<Watch>,
+    waker: Waker,
 }
 
 impl Operate {
-    /// The functions, over this database.
-    #[must_use]
-    pub fn new(pool: PgPool) -> Self {
-        Self {
+    /// The functions, over this database. Call it inside a tokio runtime.
+    pub fn new(pool: PgPool) -> postrider_engine::Result<Self> {
+        Ok(Self {
+            waker: Waker::new(pool.clone()),
             pool,
+            letters: Arc::new(services::dead_letters()?),
             watch: Arc::default(),
-        }
+        })
     }
 
     /// How everything is, at most about a second old: many who look cost one look.

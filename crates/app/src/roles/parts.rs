@@ -15,7 +15,7 @@ use crate::{
     config::Config,
     exit::{Exit, Failure, chain},
     http::Readiness,
-    services,
+    operate, services,
 };
 
 /// How long parts may take to end in order; a worker that stops may finish what it holds.
@@ -85,6 +85,8 @@ impl Parts {
             let task = housekeeper::part(&ground, config.retention);
             parts.run(Role::Scheduler, readiness, task);
             parts.run(Role::Scheduler, readiness, sweeper::part(&ground));
+            let operations = operate::run_operations(ground.pool.clone(), ground.stop.clone());
+            parts.run(Role::Scheduler, readiness, operations);
         }
         for service in &services::ALL {
             let wanted = (service.parts)(&ground, config)?;

@@ -1,58 +1,83 @@
 //! Which dead letters are meant.
 
-use sqlx::Postgres;
-use sqlx::postgres::PgArguments;
-use sqlx::query::QueryAs;
+use serde::{Deserialize, Serialize};
 use sqlx::types::time::OffsetDateTime;
 
+use crate::{Error, Result};
+
 /// Every part that is given must fit.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Filter {
-    /// Of this work table.
-    pub work_table: Option<String>,
+    /// Of one of these work tables.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub work_tables: Option<Vec<String>>,
     /// Of this kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// With this failure code.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// Of this failure group (see [`super::DeadLetter::signature`]).
-    pub signature: Option<String>,
+    /// With this cause (see [`super::DeadLetter::cause`]).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
+    /// With this in the failure's message, in whatever case.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
     /// Given up at this time or later.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        with = "time::serde::rfc3339::option"
+    )]
     pub since: Option<OffsetDateTime>,
     /// Given up before this time.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        with = "time::serde::rfc3339::option"
+    )]
     pub until: Option<OffsetDateTime>,
-    /// These items; needs the work table, too.
+    /// These items; needs exactly one work table, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ids: Option<Vec<i64>>,
 }
 
+impl Filter {
+    /// All of this work table.
+    #[must_use]
+    pub fn of(work_table: impl Into<String>) -> Self {
+        Self {
+            work_tables: Some(vec![work_table.into()]),
+            ..Self::default()
+        }
+    }
+
+    /// Numbers alone name nothing: two tables may both have the same.
+    pub fn check(&self) -> Result<()> {
+        let tables = self.work_tables.as_ref().map_or(0, Vec::len);
+        if self.ids.is_some() && tables != 1 {
+            return Err(Error::invalid(
+                "filter",
+                "ids need their work table, and only one",
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn wants(&self, work_table: &str) -> bool {
+        self.work_tables
+            .as_ref()
+            .is_none_or(|tables| tables.iter().any(|table| table == work_table))
+    }
+}
+
 /// The place of a dead letter in the listing.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
     /// When it was given up.
+    #[serde(with = "time::serde::rfc3339")]
     pub died_at: OffsetDateTime,
     /// Its work table.
     pub work_table: String,
     /// Its id.
     pub id: i64,
-}
-
-impl Filter {
-    /// All that the database can judge; the signature is judged here (see [`Filter::fits`]).
-    pub(super) fn bind<'q, T>(
-        &'q self,
-        query: QueryAs<'q, Postgres, T, PgArguments>,
-    ) -> QueryAs<'q, Postgres, T, PgArguments> {
-        query
-            .bind(&self.work_table)
-            .bind(&self.kind)
-            .bind(&self.code)
-            .bind(self.since)
-            .bind(self.until)
-            .bind(&self.ids)
-    }
-
-    pub(super) fn fits(&self, letter: &super::DeadLetter) -> bool {
-        self.signature
-            .as_ref()
-            .is_none_or(|wanted| *wanted == letter.signature())
-    }
 }

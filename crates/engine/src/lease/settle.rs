@@ -297,6 +297,7 @@ impl Queue {
         let mut delays = Vec::with_capacity(batch.len());
         let mut spent: Vec<i16> = Vec::with_capacity(batch.len());
         let mut failures: Vec<Option<&Failure>> = Vec::with_capacity(batch.len());
+        let mut causes: Vec<Option<String>> = Vec::with_capacity(batch.len());
         for settlement in batch {
             let (verb, delay, cost, failure) = match &settlement.outcome {
                 Outcome::Retry { after, failure } => ("r", *after, 1, Some(failure)),
@@ -309,6 +310,7 @@ impl Queue {
             delays.push(seconds(delay));
             spent.push(cost);
             failures.push(failure);
+            causes.push(failure.filter(|_| verb == "d").map(Failure::signature));
         }
         let part = |of: fn(&Failure) -> &str| -> Vec<Option<&str>> {
             failures.iter().map(|failure| failure.map(of)).collect()
@@ -322,6 +324,7 @@ impl Queue {
             .bind(part(Failure::code))
             .bind(part(|failure| failure.category().as_str()))
             .bind(part(Failure::message))
+            .bind(causes)
             .fetch_all(connection)
             .await?)
     }

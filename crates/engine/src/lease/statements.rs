@@ -305,7 +305,7 @@ moved as (insert into {history} ({columns}) select {columns} from gone)
     }
 
     /// Everything but done, in one statement. `$3`: r(etry), s(nooze), d(ead), g(ive back); `$4`: the delay;
-    /// `$5`: attempts spent; `$6`–`$8`: the failure.
+    /// `$5`: attempts spent; `$6`–`$8`: the failure; `$9`: what a dead one has in common with others.
     fn release(&self) -> String {
         let c = &self.table.columns;
         let s = &self.table.states;
@@ -319,11 +319,11 @@ moved as (insert into {history} ({columns}) select {columns} from gone)
     {finished} = case when u.verb = 'd' then now() end,
     {attempts} = t.{attempts} + u.spent,
     {code} = coalesce(u.code, t.{code}), {category}
-    {message} = coalesce(u.message, t.{message}),
+    {message} = coalesce(u.message, t.{message}), {cause}
     {drop_lease}
 from unnest((select $1::bigint[]), (select $2::bigint[]), (select $3::text[]), (select $4::float8[]),
-            (select $5::smallint[]), (select $6::text[]), (select $7::text[]), (select $8::text[]))
-     u(id, fence, verb, delay, spent, code, category, message)
+            (select $5::smallint[]), (select $6::text[]), (select $7::text[]), (select $8::text[]), (select $9::text[]))
+     u(id, fence, verb, delay, spent, code, category, message, cause)
 where t.{id} = u.id and t.{fence} = u.fence returning t.{id}",
             table = self.table.name,
             state = c.state,
@@ -335,10 +335,21 @@ where t.{id} = u.id and t.{fence} = u.fence returning t.{id}",
             attempts = c.attempts,
             code = c.error_code,
             message = c.error_message,
+            cause = c
+                .cause
+                .map_or_else(String::new, |cause| format!("{cause} = u.cause,")),
             drop_lease = self.drop_lease(),
             id = c.id,
             fence = c.fence,
         )
+    }
+
+    /// What only a dead item has.
+    fn set_cause(&self, value: &str) -> String {
+        self.table
+            .columns
+            .cause
+            .map_or_else(String::new, |cause| format!(", {cause} = {value}"))
     }
 
     fn set_parked(&self, value: &str) -> String {
@@ -374,7 +385,7 @@ where t.{id} = u.id and t.{fence} = u.fence returning t.{id}",
             .cancelled
             .map_or_else(String::new, |word| format!(", {}", self.state(word)));
         format!(
-            "update {table} t set {state} = {ready}, {finished} = null, {attempts} = 0, {losses} = 0, {due_column} = {due}{parked}
+            "update {table} t set {state} = {ready}, {finished} = null, {attempts} = 0, {losses} = 0, {due_column} = {due}{parked}{cause}
 where t.{id} = any($1) and t.{state} in ({dead}{cancelled}) returning t.{id}, {key}",
             table = self.table.name,
             state = c.state,
@@ -383,6 +394,7 @@ where t.{id} = any($1) and t.{state} in ({dead}{cancelled}) returning t.{id}, {k
             attempts = c.attempts,
             losses = c.losses,
             due_column = c.due,
+            cause = self.set_cause("null"),
             id = c.id,
             dead = self.state(self.table.states.dead),
         )
@@ -401,7 +413,7 @@ where t.{id} = any($1) and t.{state} in ({dead}{cancelled}) returning t.{id}, {k
             .map_or_else(String::new, |category| format!("{category} = 'DATA',"));
         format!(
             "update {table} t set {column} = {state}, {finished} = now(), {code} = 'CANCELLED', {category}
-    {message} = $2, {drop_lease}, {due} = case when t.{due} = 'infinity' then now() else t.{due} end{parked}
+    {message} = $2, {drop_lease}, {due} = case when t.{due} = 'infinity' then now() else t.{due} end{parked}{cause}
 where t.{id} = any($1) and t.{finished} is null returning t.{id}, {key}",
             table = self.table.name,
             column = c.state,
@@ -412,6 +424,11 @@ where t.{id} = any($1) and t.{finished} is null returning t.{id}, {key}",
             drop_lease = self.drop_lease(),
             due = c.due,
             parked = self.set_parked("null"),
+            cause = if self.table.states.cancelled.is_none() {
+                self.set_cause("'CANCELLED'")
+            } else {
+                String::new()
+            },
             id = c.id,
             key = self
                 .table
@@ -465,8 +482,9 @@ returning t.{id}, null::text",
         let dead = self.state(self.table.states.dead);
         match self.table.states.archived {
             Some(word) => format!(
-                "update {table} t set {state} = {archived}
+                "update {table} t set {state} = {archived}{cause}
 where t.{id} = any($1) and t.{state} = {dead} returning t.{id}, null::text",
+                cause = self.set_cause("null"),
                 state = c.state,
                 archived = self.state(word),
                 id = c.id,

@@ -62,6 +62,10 @@ pub struct Columns {
     pub error_category: Option<&'static str>,
     /// `text`: its message.
     pub error_message: &'static str,
+    /// `text collate "C"`: what a dead item has in common with others (its failure's signature); null unless it is dead.
+    /// With an index on (cause, finished, id) and one on (finished, id), both where the cause is not null, dead letters
+    /// are found and grouped without a look at anything else. Without this column they are grouped by their code.
+    pub cause: Option<&'static str>,
 }
 
 impl Columns {
@@ -80,6 +84,7 @@ impl Columns {
         error_code: "error_code",
         error_category: Some("error_category"),
         error_message: "error_message",
+        cause: Some("cause"),
     };
 }
 
@@ -170,6 +175,7 @@ impl WorkTable {
         let optional = [
             columns.parked,
             columns.error_category,
+            columns.cause,
             self.kind,
             self.ordering.map(|ordering| ordering.column),
             self.ordering.map(|ordering| ordering.promote),

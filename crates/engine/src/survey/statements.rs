@@ -1,6 +1,7 @@
 //! The SQL of the survey, made from the tables' descriptors.
 
 use super::{CAP, STEP_SECONDS};
+use crate::dead_letter::is_dead;
 use crate::lease::{Finish, WorkTable};
 use crate::transport::DELIVERIES;
 
@@ -52,16 +53,7 @@ from (select count(*) filter (where w.until is null) as ready, count(*) filter (
       from {now}) n)",
         kinds = kinds(table),
         name = table.name,
-        dead = dead(table),
-    )
-}
-
-/// What is dead, by the smallest index that knows.
-pub(crate) fn dead(table: &WorkTable) -> String {
-    let c = &table.columns;
-    format!(
-        "t.{} is not null and t.{} = '{}'::{}",
-        c.finished, c.state, table.states.dead, table.state_type
+        dead = is_dead(table),
     )
 }
 

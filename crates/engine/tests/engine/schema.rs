@@ -16,6 +16,7 @@ const IMPOSSIBLE: &[&str] = &[
     "update postrider.outbox set state = 'done'",
     "update postrider.outbox set finished_at = now()",
     "update postrider.outbox set state = 'dead', finished_at = now()",
+    "update postrider.outbox set state = 'dead', finished_at = now(), error_code = 'X'",
     "update postrider.outbox set attempts = 1",
     "update postrider.outbox set due = 'infinity'",
     "update postrider.outbox set parked = 'why'",

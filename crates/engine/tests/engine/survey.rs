@@ -10,14 +10,14 @@ use crate::support::{database, own_table};
 
 /// One leased, two due, three later, four parked, five dead.
 const OF_EACH: &str = "
-insert into postrider.outbox (topic, payload, due, state, lease_until, fence, lease_owner, attempts, parked, finished_at, error_code)
+insert into postrider.outbox (topic, payload, due, state, lease_until, fence, lease_owner, attempts, parked, finished_at, error_code, cause)
 select 't', '1',
        case s.state when 'later' then now() + interval '1 hour' when 'parked' then 'infinity' else now() - interval '1 minute' end,
        case s.state when 'leased' then 'leased' when 'dead' then 'dead' when 'later' then 'waiting' else 'ready' end::postrider.work_state,
        case s.state when 'leased' then now() + interval '1 hour' end, case s.state when 'leased' then 1 end,
        case s.state when 'leased' then 'w' end, (s.state = 'later')::integer,
        case s.state when 'parked' then 'why' end, case s.state when 'dead' then now() end,
-       case s.state when 'dead' then 'X' end
+       case s.state when 'dead' then 'X' end, case s.state when 'dead' then 'X' end
 from (values ('leased', 1), ('ready', 2), ('later', 3), ('parked', 4), ('dead', 5)) s(state, n), generate_series(1, s.n)";
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider_engine::{Error, lease::Operator, outbox};
+use postrider_engine::{Error, failure::Failure, lease::Operator, outbox};
 use postrider_store::Store;
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
@@ -89,8 +89,8 @@ limit 100";
 /// A task that is born dead: what its death marks is marked in the same transaction.
 const STILLBORN: &str = "
 insert into evidence.attach_task (event_id, file_job_id, file_job_row_id, is_retry, state, attempts, finished_at,
-                                  error_code, error_category, error_message)
-select gen_random_uuid(), r.file_job_id, r.id, false, 'dead', 1, clock_timestamp(), 'SYSTEM_ERROR', 'SYSTEM', $2
+                                  error_code, error_category, error_message, cause)
+select gen_random_uuid(), r.file_job_id, r.id, false, 'dead', 1, clock_timestamp(), 'SYSTEM_ERROR', 'SYSTEM', $2, $3
 from evidence.file_job_row r where r.id = $1
 returning id, event_id";
 
@@ -243,6 +243,7 @@ pub(crate) async fn stillborn(
     sqlx::query_as(STILLBORN)
         .bind(row)
         .bind(why)
+        .bind(Failure::new("SYSTEM_ERROR", why).signature())
         .fetch_optional(tx)
         .await
 }

@@ -455,7 +455,7 @@ async fn correction_13_an_event_that_dies_on_its_way_does_so_too() {
     let job = house.submit(&[&["a.pdf"]]).await;
     house
         .execute(
-            "update postrider.outbox set state = 'dead', finished_at = now(), attempts = 1, error_code = 'TOO_LARGE'",
+            "update postrider.outbox set state = 'dead', finished_at = now(), attempts = 1, error_code = 'TOO_LARGE', cause = 'TOO_LARGE'",
         )
         .await;
     house.schedule().await;

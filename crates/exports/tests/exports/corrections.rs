@@ -326,7 +326,7 @@ async fn correction_11_closed_jobs_stay_closed_and_their_inputs_are_not_started(
     // A finished input must not complete a failed or cancelled job, and a dead one must not fail a completed one.
     house.execute("update exports.export_job_input set status = 'SUCCEEDED', finished_at = now(), s3_path = 'x', lease_until = null, fence = null, lease_owner = null where index_key <> 'Z'").await;
     house.finalize().await;
-    house.execute("update exports.export_job_input set status = 'DLQ', error_code = 'X' where index_key <> 'Z'").await;
+    house.execute("update exports.export_job_input set status = 'DLQ', error_code = 'X', cause = 'X' where index_key <> 'Z'").await;
     house.finalize().await;
     for (job, status) in jobs.iter().zip(["COMPLETED", "FAILED", "CANCELLED"]) {
         assert_eq!(house.get(job).await["status"], status);
@@ -397,7 +397,7 @@ async fn the_finalizer_closes_what_every_fast_path_missed() {
     let house = House::new().await;
     let jobs = [house.submit(many(2)).await, house.submit(many(2)).await];
     house.execute("update exports.export_job_input set status = 'SUCCEEDED', finished_at = now(), s3_path = 'x' where job_id = (select job_id from exports.export_job where number = 1)").await;
-    house.execute("update exports.export_job_input set status = 'DLQ', finished_at = now(), error_code = 'BROKEN', error_message = 'why' where id = 3").await;
+    house.execute("update exports.export_job_input set status = 'DLQ', finished_at = now(), error_code = 'BROKEN', error_message = 'why', cause = 'BROKEN' where id = 3").await;
     house.finalize().await;
     assert_eq!(house.get(&jobs[0]).await["status"], "COMPLETED");
     let failed = house.get(&jobs[1]).await;

@@ -52,8 +52,8 @@ async fn a_clock_that_went_back_is_found() {
 }
 
 const DEAD: &str = "
-insert into postrider.outbox (topic, payload, state, finished_at, error_code, error_message, attempts)
-values ('t', '{}', 'dead', now(), 'X', 'it failed', 1);
+insert into postrider.outbox (topic, payload, state, finished_at, error_code, error_message, cause, attempts)
+values ('t', '{}', 'dead', now(), 'X', 'it failed', 'X: it failed', 1);
 insert into postrider.attempt (work_table, item_id, attempt, worker, started_at, outcome, code)
 values ('postrider.outbox', 1, 1, 'w', now(), 'dead', 'X')";
 
@@ -107,10 +107,10 @@ async fn an_archived_dead_letter_is_fine() {
 #[tokio::test]
 async fn dead_letters_are_counted_and_grouped_by_what_they_died_of() {
     let found = broken(
-        "insert into postrider.outbox (topic, payload, state, finished_at, error_code, error_message)
-         select 't', '{}', 'dead', now() - interval '1 hour' * n, 'TIMEOUT', 'order ' || n || ' timed out' from generate_series(1, 3) n;
-         insert into postrider.outbox (topic, payload, state, finished_at, error_code, error_message)
-         values ('t', '{}', 'dead', now(), 'REFUSED', 'no')",
+        "insert into postrider.outbox (topic, payload, state, finished_at, error_code, error_message, cause)
+         select 't', '{}', 'dead', now() - interval '1 hour' * n, 'TIMEOUT', 'order ' || n || ' timed out', 'c' from generate_series(1, 3) n;
+         insert into postrider.outbox (topic, payload, state, finished_at, error_code, error_message, cause)
+         values ('t', '{}', 'dead', now(), 'REFUSED', 'no', 'c')",
         "dead-letters",
         Warning,
     )

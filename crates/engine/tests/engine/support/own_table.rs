@@ -19,6 +19,7 @@ pub static PARCEL: WorkTable = WorkTable {
         error_code: "error_code",
         error_category: None,
         error_message: "error_text",
+        cause: None,
     },
     states: States {
         ready: "PENDING",
