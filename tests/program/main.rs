@@ -11,6 +11,7 @@ mod evidence;
 mod evidence_crashes;
 mod exports;
 mod lifecycle;
+mod operate;
 mod orders;
 mod orders_crashes;
 mod payments;

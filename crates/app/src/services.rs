@@ -18,6 +18,7 @@ use postrider_engine::{
     lease::WorkTable,
     migrate::{MigrationSet, Migrator},
     outbox::OUTBOX,
+    trail::Trail,
     transport::DELIVERIES,
 };
 use postrider_store::Store;
@@ -45,8 +46,27 @@ pub struct Service {
     pub tables: &'static [&'static WorkTable],
     /// Its own invariants.
     pub checks: &'static [Check],
+    /// What it knows under an id or key of its own.
+    pub trail: TrailOf,
     /// What runs for it beside the HTTP server.
     pub parts: fn(&Ground, &Config) -> Result<Vec<Part>, Failure>,
+}
+
+/// How a service is asked for the trail of an id.
+pub type TrailOf = for<'a> fn(&'a Apis, &'a str) -> Trails<'a>;
+
+/// What a service answers: nothing, where it does not know the id.
+pub type Trails<'a> = Pin<Box<dyn Future<Output = Result<Vec<Trail>, sqlx::Error>> + Send + 'a>>;
+
+/// The trail of something that a UUID names; of anything else there is none.
+fn by_uuid<'a, F>(id: &str, find: impl FnOnce(uuid::Uuid) -> F) -> Trails<'a>
+where
+    F: Future<Output = Result<Vec<Trail>, sqlx::Error>> + Send + 'a,
+{
+    match id.parse() {
+        Ok(id) => Box::pin(find(id)),
+        Err(_) => Box::pin(std::future::ready(Ok(Vec::new()))),
+    }
 }
 
 /// Work that runs from start to stop, in a process that has the role.

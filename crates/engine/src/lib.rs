@@ -32,6 +32,7 @@ pub mod retry;
 pub mod runtime;
 pub mod settings;
 pub mod survey;
+pub mod trail;
 pub mod transport;
 pub mod wake;
 
@@ -58,7 +59,8 @@ pub const fn migrations() -> migrate::MigrationSet {
             "0205_replay",
             "0206_take_in",
             "0300_cause",
-            "0301_operation"
+            "0301_operation",
+            "0302_trace"
         ]
     )
 }

@@ -7,7 +7,7 @@ use axum::{
     extract::{FromRef, FromRequest, Request, State},
     http::{HeaderMap, StatusCode, header},
 };
-use postrider_engine::{Error, lease::Operator};
+use postrider_engine::{Error, lease::Operator, trail::Trail};
 use postrider_store::Store;
 use postrider_web::{
     Caller, Cursor, Json, Limit, Page, Path, Problem, Query, Scope,
@@ -29,6 +29,7 @@ use crate::{
     operate::{self, Retried},
     scheduler::Scheduler,
     store::view::{self, Filter},
+    trace,
 };
 
 /// The names of the listings in their cursors.
@@ -68,6 +69,11 @@ impl Evidence {
         limit: i64,
     ) -> Result<Vec<JobSummary>, sqlx::Error> {
         view::list(&self.0.pool, filter, before, limit).await
+    }
+
+    /// What happened to a file job, by its id or that of a row, an artifact or a notification of it.
+    pub async fn trail(&self, id: Uuid) -> Result<Vec<Trail>, sqlx::Error> {
+        trace::trail(&self.0.pool, id).await
     }
 }
 

@@ -34,6 +34,7 @@ pub mod scheduler;
 pub mod settings;
 mod store;
 mod table;
+mod trace;
 pub mod worker;
 
 pub use http::{Evidence, routes};

@@ -10,6 +10,7 @@ use axum::extract::FromRef;
 use postrider_engine::{
     lease::Operator,
     ledger::{Key, LedgerError},
+    trail::Trail,
     wake::Waker,
 };
 use postrider_store::Store;
@@ -28,6 +29,7 @@ use crate::{
     model::{JobSummary, Progress, Submission},
     operate::{self, Refused},
     store::{self, Filter},
+    trace,
 };
 
 /// The most inputs of one job with the longest keys fit, with room for white space.
@@ -68,6 +70,11 @@ impl Exports {
         key: Option<&Key>,
     ) -> Result<Answer, LedgerError> {
         self.0.acceptor.accept(submission, key).await
+    }
+
+    /// What happened to a job, by its key, its id, or the id of one of its inputs.
+    pub async fn trail(&self, id: &str) -> Result<Vec<Trail>, sqlx::Error> {
+        trace::trail(&self.0.pool, id).await
     }
 
     /// Calls a job off.

@@ -33,6 +33,7 @@ pub mod settings;
 pub mod source;
 pub mod store;
 mod table;
+mod trace;
 mod trouble;
 pub mod worker;
 

@@ -10,6 +10,7 @@ use axum::{
 use postrider_engine::{
     lease::Operator,
     ledger::{Key, LedgerError},
+    trail::Trail,
     wake::Waker,
 };
 use postrider_web::{
@@ -31,6 +32,7 @@ use crate::{
     operate::{self, Refused},
     settings::Ordering,
     store::{self, Filter, Listed},
+    trace,
 };
 
 /// The name of the listing in its cursors.
@@ -79,6 +81,11 @@ impl Orders {
         limit: i64,
     ) -> Result<Vec<Listed>, sqlx::Error> {
         store::list(&self.0.pool, filter, before, limit).await
+    }
+
+    /// What happened to the order under this key, for whoever follows it.
+    pub async fn trail(&self, key: &str) -> Result<Vec<Trail>, sqlx::Error> {
+        trace::trail(&self.0.pool, key).await
     }
 
     /// Calls off an order that certainly never reached the broker.

@@ -26,6 +26,7 @@ pub mod operate;
 pub mod settings;
 pub mod store;
 mod table;
+mod trace;
 pub mod worker;
 
 pub use http::{Orders, routes};

@@ -28,6 +28,7 @@ mod service;
 pub mod settings;
 pub mod store;
 mod table;
+mod trace;
 pub mod wallet;
 
 use postrider_engine::{migrate::MigrationSet, migration_set};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postrider_engine::{Error, lease::Operator, wake::Waker};
+use postrider_engine::{Error, lease::Operator, trail::Trail, wake::Waker};
 use sqlx::PgPool;
 use uuid::Uuid;
 
@@ -13,6 +13,7 @@ use crate::{
     reconcile::{self, Report},
     settings::ReconcileSettings,
     store::{self, Filter, Known, Told},
+    trace,
     wallet::Wallet,
 };
 
@@ -47,6 +48,11 @@ impl Payments {
     #[must_use]
     pub fn wallet(&self) -> &Wallet {
         &self.0.wallet
+    }
+
+    /// What happened to the payment with this uuid, on both sides.
+    pub async fn trail(&self, uuid: Uuid) -> Result<Vec<Trail>, sqlx::Error> {
+        trace::trail(&self.0.pool, self.0.wallet.pool(), uuid).await
     }
 
     /// Accepts a payment, or tells what is known of it; returns when that is durable.

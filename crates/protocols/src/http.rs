@@ -11,7 +11,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use postrider_engine::{lease::Operator, wake::Waker};
+use postrider_engine::{lease::Operator, trail::Trail, wake::Waker};
 use postrider_store::{Error as StoreError, Key, Store};
 use postrider_web::{
     Caller, Cursor, Json, Limit, Page, Path, Problem, Query, Scope,
@@ -35,6 +35,7 @@ use crate::{
     operate::{self, Refused},
     settings::Settings,
     store::{self, Stored},
+    trace,
 };
 
 /// The name of the listing in its cursors.
@@ -75,6 +76,11 @@ impl Protocols {
         let uploaded = accept::accept(&self.0.pool, &self.0.store, upload).await?;
         self.0.waker.wake(&OUTBOX);
         Ok(uploaded)
+    }
+
+    /// What happened to the protocol with this id.
+    pub async fn trail(&self, id: Uuid) -> Result<Vec<Trail>, sqlx::Error> {
+        trace::trail(&self.0.pool, id).await
     }
 
     /// What is known of a protocol. One that was given up long ago is archived by looking at it.

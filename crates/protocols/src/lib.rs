@@ -32,6 +32,7 @@ pub mod settings;
 pub mod stage;
 mod store;
 mod table;
+mod trace;
 pub mod worker;
 
 pub use http::{Protocols, routes};

@@ -91,12 +91,13 @@ impl Running {
             return Err(failure);
         }
         let readiness = Arc::new(Readiness::new(roles.clone()));
+        let apis = Arc::new(Apis::start(database.pool(), &store, config, &stop)?);
         let state = http::State {
             pool: database.pool().clone(),
             readiness: readiness.clone(),
             metrics: metrics.clone(),
-            apis: Arc::new(Apis::start(database.pool(), &store, config, &stop)?),
-            operate: Operate::new(database.pool().clone()).map_err(|e| {
+            apis: Arc::clone(&apis),
+            operate: Operate::new(database.pool().clone(), apis).map_err(|e| {
                 Failure::caused(
                     Exit::Failed,
                     "the operators' functions can't be started",

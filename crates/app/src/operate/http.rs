@@ -3,10 +3,10 @@
 mod dead;
 
 use axum::extract::{FromRef, State};
-use postrider_web::{Json, Problem, Scope, error_code::codes::INVALID_VALUE, require};
+use postrider_web::{Json, Path, Problem, Scope, error_code::codes::INVALID_VALUE, require};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{Operate, dead::Refused, overview::Overview};
+use super::{Operate, dead::Refused, overview::Overview, trace::Timeline};
 use crate::http;
 
 /// The error codes of this API.
@@ -16,6 +16,8 @@ pub mod codes {
         INVALID_FILTER = "invalid-filter", BAD_REQUEST, "The filter cannot be read";
         /// No such item.
         ITEM_NOT_FOUND = "item-not-found", NOT_FOUND, "No such item of work";
+        /// An id that nobody knows.
+        TRACE_NOT_FOUND = "trace-not-found", NOT_FOUND, "Nothing is known under this id";
         /// No such order over dead letters.
         OPERATION_NOT_FOUND = "operation-not-found", NOT_FOUND, "No such operation";
     }
@@ -49,6 +51,7 @@ impl From<Refused> for Problem {
 pub fn routes() -> OpenApiRouter<http::State> {
     let read = OpenApiRouter::new()
         .routes(routes!(overview))
+        .routes(routes!(trace))
         .routes(routes!(dead::list))
         .routes(routes!(dead::groups))
         .routes(routes!(dead::item))
@@ -73,4 +76,27 @@ pub fn routes() -> OpenApiRouter<http::State> {
 async fn overview(State(operate): State<Operate>) -> Result<Json<Overview>, Problem> {
     let overview = operate.overview().await?;
     Ok(Json((*overview).clone()))
+}
+
+/// Everything that is known under an id, oldest first.
+///
+/// The id or key of an order, a payment, an export job or input, a file job, row, artifact or notification, a protocol, a
+/// message, a W3C trace id, or an item of work as `table/number`.
+#[utoipa::path(get, path = "/traces/{id}", tag = "operations", security(("bearer" = ["read"])), params(
+    ("id" = String, Path, description = "any id or key"),
+), responses(
+    (status = 200, description = "what it is, and what happened to it", body = Timeline),
+    (status = 404, description = "nothing is known under this id"),
+))]
+async fn trace(
+    State(operate): State<Operate>,
+    Path(id): Path<String>,
+) -> Result<Json<Timeline>, Problem> {
+    let timeline = operate.trace(&id).await?;
+    timeline.map(Json).ok_or_else(|| {
+        Problem::new(
+            &codes::TRACE_NOT_FOUND,
+            "Nothing is known under this id: it was never given, is misspelt, or its retention is over.",
+        )
+    })
 }

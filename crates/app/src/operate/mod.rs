@@ -2,11 +2,13 @@
 //! functions, so that all say the same.
 //!
 //! [`overview`]: how everything is. [`dead`]: what was given up, and what to do with it; [`filter`] says which.
+//! [`trace`]: everything that is known under an id.
 
 pub mod dead;
 pub mod filter;
 pub mod overview;
 mod runner;
+pub mod trace;
 
 mod http;
 
@@ -19,7 +21,7 @@ pub use http::{codes, routes};
 use overview::{Overview, Watch};
 pub use runner::run as run_operations;
 
-use crate::services;
+use crate::services::{self, Apis};
 
 /// The operators' functions over one database. Cheap to clone.
 #[derive(Clone)]
@@ -28,16 +30,18 @@ pub struct Operate {
     letters: Arc<DeadLetters>,
     watch: Arc<Watch>,
     waker: Waker,
+    apis: Arc<Apis>,
 }
 
 impl Operate {
-    /// The functions, over this database. Call it inside a tokio runtime.
-    pub fn new(pool: PgPool) -> postrider_engine::Result<Self> {
+    /// The functions, over this database; the services tell what they know of an id. Call it inside a tokio runtime.
+    pub fn new(pool: PgPool, apis: Arc<Apis>) -> postrider_engine::Result<Self> {
         Ok(Self {
             waker: Waker::new(pool.clone()),
             pool,
             letters: Arc::new(services::dead_letters()?),
             watch: Arc::default(),
+            apis,
         })
     }
 

@@ -29,6 +29,7 @@ pub(super) const SERVICE: Service = Service {
     codes: postrider_evidence::codes::ALL,
     tables: &[&postrider_evidence::ATTACH_TASKS],
     checks: postrider_evidence::CHECKS,
+    trail: |apis, id| super::by_uuid(id, |id| apis.evidence.trail(id)),
     parts,
 };
 

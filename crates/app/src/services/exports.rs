@@ -17,6 +17,7 @@ pub(super) const SERVICE: Service = Service {
     codes: postrider_exports::codes::ALL,
     tables: &[&postrider_exports::EXPORT_JOB_INPUT],
     checks: postrider_exports::CHECKS,
+    trail: |apis, id| Box::pin(apis.exports.trail(id)),
     parts,
 };
 

@@ -23,6 +23,7 @@ pub(super) const SERVICE: Service = Service {
     codes: postrider_orders::codes::ALL,
     tables: &[&postrider_orders::OUTBOX_ORDERS],
     checks: postrider_orders::CHECKS,
+    trail: |apis, id| Box::pin(apis.orders.trail(id)),
     parts,
 };
 

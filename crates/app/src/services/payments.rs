@@ -35,6 +35,7 @@ pub(super) const SERVICE: Service = Service {
         &postrider_payments::WALLET_OUTBOX,
     ],
     checks: postrider_payments::CHECKS,
+    trail: |apis, id| super::by_uuid(id, |id| apis.payments.trail(id)),
     parts,
 };
 

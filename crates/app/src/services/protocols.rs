@@ -29,6 +29,7 @@ pub(super) const SERVICE: Service = Service {
     codes: postrider_protocols::codes::ALL,
     tables: &[&postrider_protocols::OUTBOX],
     checks: postrider_protocols::CHECKS,
+    trail: |apis, id| super::by_uuid(id, |id| apis.protocols.trail(id)),
     parts,
 };
 

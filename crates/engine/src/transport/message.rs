@@ -75,6 +75,14 @@ impl Origin {
         Ok(Self::new(installation, table.name))
     }
 
+    /// The item that this message is, if it comes from here.
+    #[must_use]
+    pub fn number(self, id: MessageId) -> Option<i64> {
+        let low = id.0.as_u128() & u128::from(u64::MAX >> 2);
+        let item = i64::try_from(low).ok()?;
+        (self.mint(item) == id).then_some(item)
+    }
+
     /// The id of the message that this item is.
     #[must_use]
     pub const fn mint(self, item: i64) -> MessageId {

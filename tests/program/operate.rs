@@ -1,0 +1,262 @@
+//! Operating from outside: what is seen, and what is done to dead letters.
+
+use std::process::Command;
+use std::time::Duration;
+
+use postrider_testkit::{TestDb, within};
+use serde_json::{Value, json};
+use sqlx::{Executor, PgPool};
+
+use crate::{
+    orders::order,
+    program::{Serving, postrider, run_with, stderr, stdout},
+};
+
+/// Twelve dead messages of two causes.
+const DEAD: &str = "
+insert into postrider.outbox (topic, payload, state, finished_at, attempts, error_code, error_message, cause)
+select 'letters', json_build_object('n', n), 'dead', now() - make_interval(mins => n), 3, c.code, c.code || ' at ' || n, c.code || ': ' || c.code || ' at <n>'
+from generate_series(1, 12) n, lateral (select case when n % 3 = 0 then 'REFUSED' else 'TIMEOUT' end as code) c;
+insert into postrider.attempt (work_table, item_id, attempt, worker, started_at, outcome, code, message)
+values ('postrider.outbox', 1, 3, 'w', now(), 'dead', 'TIMEOUT', 'TIMEOUT at 1')";
+
+/// Aborted orders, as their broker's refusal would have left them.
+const ABORTED: &str = "
+insert into postrider.ledger (scope, key, digest, state, finished_at)
+select 'orders', 'old-' || n, decode(repeat('00', 32), 'hex'), 'failed', now() from generate_series(1, 200) n;
+insert into orders.outbox_orders (idempotency_key, order_request_json, request_digest, status, finished_at, attempts, last_error_code, cause)
+select 'old-' || n, json_build_object('idempotency_key', 'old-' || n, 'symbol', 'ACME'), repeat('0', 64), 'aborted', now(), 3, 'TIMEOUT', 'TIMEOUT: '
+from generate_series(1, 200) n";
+
+fn serve(db: &TestDb, more: &[&str]) -> Command {
+    let url = db.url();
+    postrider(
+        &[
+            &["serve", "--listen", "127.0.0.1:0", "--database-url", &url],
+            more,
+        ]
+        .concat(),
+    )
+}
+
+async fn ask(server: &str, words: &[&str]) -> (Option<i32>, Value) {
+    let output = run_with(&[words, &["--server", server, "--json"]].concat()).await;
+    let said = if output.status.success() {
+        stdout(&output)
+    } else {
+        stderr(&output)
+    };
+    (
+        output.status.code(),
+        serde_json::from_str(&said).unwrap_or_default(),
+    )
+}
+
+async fn number(pool: &PgPool, sql: &'static str) -> i64 {
+    sqlx::query_scalar(sql).fetch_one(pool).await.unwrap()
+}
+
+#[tokio::test]
+async fn dead_letters_are_listed_grouped_previewed_redriven_and_archived() {
+    let db = TestDb::new().await;
+    let serving = Serving::start(&serve(&db, &["--roles", "api,scheduler"])).await;
+    let server = serving.base().to_owned();
+    let pool = db.pool();
+    pool.execute(DEAD).await.unwrap();
+
+    let (_, page) = ask(
+        &server,
+        &[
+            "dead",
+            "list",
+            "--filter",
+            "service:messages code:TIMEOUT",
+            "--limit",
+            "5",
+        ],
+    )
+    .await;
+    assert_eq!(page["items"].as_array().unwrap().len(), 5);
+    let cursor = page["next_cursor"].as_str().unwrap();
+    let (_, rest) = ask(
+        &server,
+        &[
+            "dead",
+            "list",
+            "--filter",
+            "service:messages code:TIMEOUT",
+            "--limit",
+            "5",
+            "--cursor",
+            cursor,
+        ],
+    )
+    .await;
+    assert_eq!(rest["items"].as_array().unwrap().len(), 3);
+    let (_, groups) = ask(&server, &["dead", "list", "--groups"]).await;
+    assert_eq!(groups["items"][0]["cause"], "TIMEOUT: TIMEOUT at <n>");
+    assert_eq!(groups["items"][0]["count"], 8);
+    let (code, refusal) = ask(&server, &["dead", "list", "--filter", "sort:x"]).await;
+    assert_eq!(code, Some(7));
+    assert!(
+        refusal["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("invalid-filter"),
+        "{refusal}"
+    );
+
+    let timeouts = r#"cause:"TIMEOUT: TIMEOUT at <n>""#;
+    let (_, preview) = ask(&server, &["dead", "redrive", "--filter", timeouts]).await;
+    assert_eq!(preview["matching"], 8);
+    assert_eq!(
+        number(&pool, "select count(*) from postrider.operation").await,
+        0,
+        "a preview changes nothing"
+    );
+    let (code, done) = ask(
+        &server,
+        &[
+            "dead",
+            "redrive",
+            "--filter",
+            timeouts,
+            "--yes",
+            "--wait",
+            "--reason",
+            "it is back",
+        ],
+    )
+    .await;
+    assert_eq!(
+        (code, &done["state"], &done["changed"]),
+        (Some(0), &json!("done"), &json!(8))
+    );
+    assert_eq!(
+        number(
+            &pool,
+            "select count(*) from postrider.outbox where state = 'ready' and attempts = 0"
+        )
+        .await,
+        8
+    );
+    let (_, item) = ask(&server, &["dead", "show", "postrider.outbox", "1"]).await;
+    assert_eq!(item["dead"], false);
+    assert_eq!(item["payload"]["n"], 1);
+    assert_eq!(item["attempts"][0]["code"], "TIMEOUT");
+    assert_eq!(item["audit"][0]["reason"], "it is back");
+
+    let (_, done) = ask(&server, &["dead", "archive", "--all", "--yes", "--wait"]).await;
+    assert_eq!(done["changed"], 4);
+    assert_eq!(
+        number(&pool, "select count(*) from postrider.archive").await,
+        4
+    );
+    let (_, listed) = ask(&server, &["dead", "operations"]).await;
+    assert_eq!(listed["items"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        ask(&server, &["dead", "show", "postrider.outbox", "999"])
+            .await
+            .0,
+        Some(7)
+    );
+    assert_eq!(
+        ask(&server, &["dead", "redrive"]).await.0,
+        Some(2),
+        "which ones must be said"
+    );
+
+    let overview = serving.json("/overview").await;
+    let messages = &overview["services"][0];
+    assert_eq!(
+        (
+            &messages["name"],
+            &messages["ready"]["count"],
+            &messages["dead"]["count"]
+        ),
+        (&json!("messages"), &json!(8), &json!(0))
+    );
+}
+
+#[tokio::test]
+async fn a_redrive_keeps_its_rate_outlives_its_process_and_leaves_live_work_its_turn() {
+    let db = TestDb::new().await;
+    let serving = Serving::start(&serve(&db, &[])).await;
+    let pool = db.pool();
+    pool.execute(ABORTED).await.unwrap();
+    let server = serving.base().to_owned();
+    let (_, skipped) = ask(
+        &server,
+        &[
+            "dead",
+            "redrive",
+            "--filter",
+            "service:orders",
+            "--yes",
+            "--wait",
+            "--most",
+            "10",
+        ],
+    )
+    .await;
+    assert_eq!(
+        (&skipped["changed"], &skipped["skipped"]),
+        (&json!(0), &json!(200)),
+        "orders may be stale"
+    );
+
+    let redrive = [
+        "dead",
+        "redrive",
+        "--filter",
+        "service:orders",
+        "--yes",
+        "--rate",
+        "20",
+        "--allow-stale",
+    ];
+    let (_, begun) = ask(&server, &redrive).await;
+    assert_eq!(begun["state"], "running");
+    serving.kill().await;
+    // Another process goes on with it, and takes new orders beside.
+    let serving = Serving::start(&serve(&db, &[])).await;
+    let http = reqwest::Client::new();
+    for n in 0..20 {
+        let post = http
+            .post(format!("{}/do/order", serving.base()))
+            .json(&order(&format!("live-{n}")));
+        assert!(post.send().await.unwrap().status().is_success());
+    }
+    let state = format!("/dead-letters/operations/{}", begun["id"]);
+    within(Duration::from_secs(90), "live orders are sent", async || {
+        let sent = number(&pool, "select count(*) from orders.outbox_orders where idempotency_key like 'live-%' and status = 'succeeded'").await;
+        if sent == 20 { Ok(()) } else { Err(sent) }
+    })
+    .await;
+    assert_eq!(
+        serving.json(&state).await["state"],
+        "running",
+        "live work waits for no backlog"
+    );
+    within(Duration::from_secs(120), "the redrive ends", async || {
+        let ahead = number(&pool, "select changed - ceil(extract(epoch from clock_timestamp() - created_at) * rate)::bigint from postrider.operation where rate is not null").await;
+        assert!(ahead <= 0, "{ahead} more than its rate allows");
+        let operation = serving.json(&state).await;
+        if operation["state"] == "done" { Ok(()) } else { Err(operation) }
+    })
+    .await;
+    within(Duration::from_secs(90), "all are sent", async || {
+        let sent = number(
+            &pool,
+            "select count(*) from orders.outbox_orders where status = 'succeeded'",
+        )
+        .await;
+        if sent == 220 { Ok(()) } else { Err(sent) }
+    })
+    .await;
+    assert_eq!(
+        number(&pool, "select count(*) from orders.paper_orders").await,
+        220,
+        "each once"
+    );
+}
