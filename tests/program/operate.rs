@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 use sqlx::{Executor, PgPool};
 
 use crate::{
+    evidence::archive,
     orders::order,
-    program::{Serving, postrider, run_with, stderr, stdout},
+    program::{Serving, data_dir, postrider, run_with, stderr, stdout},
 };
 
 /// Twelve dead messages of two causes.
@@ -145,6 +146,23 @@ async fn dead_letters_are_listed_grouped_previewed_redriven_and_archived() {
     assert_eq!(item["payload"]["n"], 1);
     assert_eq!(item["attempts"][0]["code"], "TIMEOUT");
     assert_eq!(item["audit"][0]["reason"], "it is back");
+    tells(
+        &server,
+        "postrider.outbox/1",
+        "item",
+        &["attempt 3: dead", "redrive by"],
+    )
+    .await;
+    pool.execute("select postrider.enqueue('t', trace => '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01')")
+        .await
+        .unwrap();
+    tells(
+        &server,
+        "0af7651916cd43dd8448eb211c80319c",
+        "message",
+        &["accepted for t"],
+    )
+    .await;
 
     let (_, done) = ask(&server, &["dead", "archive", "--all", "--yes", "--wait"]).await;
     assert_eq!(done["changed"], 4);
@@ -174,7 +192,7 @@ async fn dead_letters_are_listed_grouped_previewed_redriven_and_archived() {
             &messages["ready"]["count"],
             &messages["dead"]["count"]
         ),
-        (&json!("messages"), &json!(8), &json!(0))
+        (&json!("messages"), &json!(9), &json!(0))
     );
 }
 
@@ -259,4 +277,174 @@ async fn a_redrive_keeps_its_rate_outlives_its_process_and_leaves_live_work_its_
         220,
         "each once"
     );
+}
+
+/// What happened, in the words of a trace.
+fn happened(timeline: &Value) -> Vec<&str> {
+    let events = timeline["events"].as_array().map_or(&[][..], Vec::as_slice);
+    events
+        .iter()
+        .filter_map(|event| event["what"].as_str())
+        .collect()
+}
+
+/// A trace of this id tells these, in this order.
+async fn tells(server: &str, id: &str, kind: &str, wanted: &[&str]) -> Value {
+    let (code, timeline) = ask(server, &["trace", id]).await;
+    assert_eq!(code, Some(0), "{id}: {timeline}");
+    assert_eq!(timeline["subjects"][0]["kind"], kind, "{timeline}");
+    let happened = happened(&timeline);
+    let mut rest = happened.iter();
+    for what in wanted {
+        assert!(
+            rest.any(|event| event.contains(what)),
+            "{id}: no {what:?} in its place among {happened:?}"
+        );
+    }
+    timeline
+}
+
+#[tokio::test]
+async fn any_id_leads_from_the_request_to_the_end_in_every_service() {
+    let dir = data_dir();
+    let serving = Serving::on(dir.path(), &[]).await;
+    let server = serving.base().to_owned();
+    let file = |name: &str, content: &[u8]| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+
+    let send = [
+        "orders",
+        "send",
+        "--key",
+        "k-1",
+        "--account",
+        "A1",
+        "--symbol",
+        "ACME",
+        "--side",
+        "buy",
+        "--quantity",
+        "1",
+        "--wait",
+    ];
+    assert_eq!(ask(&server, &send).await.0, Some(0));
+    tells(
+        &server,
+        "k-1",
+        "order",
+        &["accepted", "handed to the broker", "the broker has it"],
+    )
+    .await;
+
+    let open = [
+        "wallet",
+        "open",
+        "acc-1",
+        "--currency",
+        "USD",
+        "--balance",
+        "100",
+    ];
+    assert_eq!(ask(&server, &open).await.0, Some(0));
+    let uuid = uuid::Uuid::now_v7().to_string();
+    let pay = [
+        "payments",
+        "pay",
+        "--account",
+        "acc-1",
+        "--amount",
+        "12.50",
+        "--currency",
+        "USD",
+        "--uuid",
+        &uuid,
+        "--wait",
+    ];
+    assert_eq!(ask(&server, &pay).await.0, Some(0));
+    let timeline = tells(
+        &server,
+        &uuid,
+        "payment",
+        &[
+            "requested",
+            "the wallet took it in: SUCCEED",
+            "settled: SUCCEED",
+        ],
+    )
+    .await;
+    let message = timeline["subjects"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|subject| subject["kind"] == "message");
+    let message = message.unwrap_or_else(|| panic!("{timeline}"))["key"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    tells(&server, &message, "message", &["published"]).await;
+
+    let inputs = json!({ "inputs": [{ "indexKey": "ABC", "effectiveDate": 20_240_202, "asofindicator": "CLS" }] });
+    let inputs = file("inputs.json", inputs.to_string().as_bytes());
+    let (_, job) = ask(&server, &["exports", "submit", &inputs, "--wait"]).await;
+    let job = job["jobId"].as_str().unwrap_or_else(|| panic!("{job}"));
+    tells(
+        &server,
+        job,
+        "export job",
+        &["submitted", "file made", "completed"],
+    )
+    .await;
+
+    let text = file("p.txt", b"Inclusion: age over 18 years.");
+    let (_, protocol) = ask(
+        &server,
+        &["protocols", "upload", &text, "--title", "T", "--wait"],
+    )
+    .await;
+    let protocol = protocol["id"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{protocol}"));
+    tells(
+        &server,
+        protocol,
+        "protocol",
+        &["uploaded", "protocol_uploaded done", "pending_review"],
+    )
+    .await;
+
+    let zip = file("e.zip", &archive(1));
+    let (_, job) = ask(
+        &server,
+        &["evidence", "submit", &zip, "--merchant", "m-1", "--wait"],
+    )
+    .await;
+    let job = job["file_job_id"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{job}"));
+    tells(
+        &server,
+        job,
+        "file job",
+        &["handed in", "attach attached", "N1", "closed"],
+    )
+    .await;
+
+    assert_eq!(
+        ask(&server, &["trace", "nothing-of-this-name"]).await.0,
+        Some(7)
+    );
+    let shown = stdout(&run_with(&["status", "--server", &server]).await);
+    for word in ["ready", "orders", "protocols", "workers"] {
+        assert!(shown.contains(word), "{word}: {shown}");
+    }
+    let top = run_with(&["top", "--server", &server]).await;
+    assert!(
+        stdout(&top).contains("done/min") && !stdout(&top).contains('\x1b'),
+        "one frame, plain"
+    );
+    let (_, top) = ask(&server, &["top"]).await;
+    assert_eq!(top["services"].as_array().unwrap().len(), 6);
 }

@@ -1,5 +1,6 @@
 //! The command line: what can be asked of the program, and how it answers.
 
+mod board;
 mod client;
 mod config;
 mod dead;
@@ -20,6 +21,8 @@ mod serve;
 mod sim;
 mod status;
 mod token;
+mod top;
+mod trace;
 mod wallet;
 
 use std::{io::Write, process::ExitCode};
@@ -55,6 +58,10 @@ enum Command {
     Config(config::Args),
     /// Ask a running server how it is.
     Status(status::Args),
+    /// Watch a running server: what waits, what was done, what was given up.
+    Top(top::Args),
+    /// Follow an id or a key from the request to its end.
+    Trace(trace::Args),
     /// See what was given up, redrive it or lay it to rest.
     Dead(dead::Args),
     /// Submit export jobs, watch them, fetch their files.
@@ -135,6 +142,8 @@ fn run(cli: Cli, output: &Output) -> Result<(), Failure> {
         Command::Wallet(args) => block_on(wallet::run(args, output)),
         Command::Protocols(args) => block_on(protocols::run(args, output)),
         Command::Sim(args) => block_on(sim::run(args, output)),
+        Command::Top(args) => block_on(top::run(args, output)),
+        Command::Trace(args) => block_on(trace::run(args, output)),
         Command::Status(args) => block_on(status::run(args, output)),
     }
 }
@@ -217,6 +226,8 @@ mod tests {
             "postrider sim cases --listen 127.0.0.1:0 --script f",
             "postrider openapi",
             "postrider dead list --filter service:orders --limit 10 --json",
+            "postrider trace k-1 --server http://127.0.0.1:8080",
+            "postrider top --once --every 5",
             "postrider dead list --groups",
             "postrider dead show orders.outbox_orders 7",
             "postrider dead redrive --filter code:TIMEOUT --rate 50 --reason R --yes --wait",

@@ -39,6 +39,11 @@ impl Output {
         }
     }
 
+    /// Is the answer for a machine?
+    pub const fn is_json(&self) -> bool {
+        self.json
+    }
+
     /// The answer of a command: `value` as JSON, or the text.
     pub fn answer<T: Serialize>(
         &self,

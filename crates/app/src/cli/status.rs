@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use reqwest::Method;
 use serde_json::Value;
 
-use super::{ClientOptions, Output, output::Tone};
+use super::{ClientOptions, Output, board, client::Client, output::Tone};
 use crate::exit::{Exit, Failure, chain};
 
 /// Options of `status`.
@@ -35,7 +36,14 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
     }
     let response = request.send().await.map_err(unreachable)?;
     let ready = response.status().is_success();
-    let answer: Value = response.json().await.map_err(unreachable)?;
+    let mut answer: Value = response.json().await.map_err(unreachable)?;
+    // Whether it is ready needs no token; the rest does, and is left out for those who have none.
+    let overview = Client::new(&args.client)?
+        .call(Method::GET, &["overview"], &[], None)
+        .await;
+    if let (Ok((_, overview)), Some(answer)) = (overview, answer.as_object_mut()) {
+        answer.insert("overview".to_owned(), overview);
+    }
     output.answer(&answer, || text(&answer, output))?;
     if ready {
         Ok(())
@@ -59,6 +67,10 @@ fn text(answer: &Value, output: &Output) -> String {
                 output.paint(tone, &word(&check["detail"]))
             ));
         }
+    }
+    if let Ok(overview) = serde_json::from_value(answer["overview"].clone()) {
+        lines.push(String::new());
+        lines.push(board::text(&overview, output));
     }
     lines.join("\n")
 }
