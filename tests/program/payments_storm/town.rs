@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
 use postrider_engine::transport::{Message, MessageId, Origin, Published, Transport};
@@ -137,8 +137,8 @@ impl Town {
     /// Clients pay, twice each, and repeat until they are answered; meanwhile everything is killed in turn, each time
     /// in the middle of a share of the traffic.
     pub async fn storm(&self) {
-        let count = count();
-        let rounds = 8 + count / 500 * 4;
+        let (count, begun) = (count(), Instant::now());
+        let rounds = 8 + count / 2000 * 4;
         let share = count / (rounds + 1);
         let allowed = Semaphore::new(0);
         let (sent, mut seen) = mpsc::unbounded_channel();
@@ -192,9 +192,11 @@ impl Town {
                 }
             }
             allowed.add_permits(count);
+            println!("{} kills in {:?}", self.kills.load(SeqCst), begun.elapsed());
         };
         // `sent` is dropped when all have paid, which ends the doubling.
         tokio::join!(paying, doubling, killing);
+        println!("a storm of {:?}", begun.elapsed());
     }
 
     async fn pay(&self, uuid: Uuid, n: usize) {
