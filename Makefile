@@ -3,12 +3,12 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test verify check bench bench-evidence fmt openapi clean
+.PHONY: help setup build demo test verify check bench bench-evidence fmt alerts openapi clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: ## install what is missing (PostgreSQL; for tests NATS, RabbitMQ, Kafka, Chromium)
+setup: ## install what is missing (PostgreSQL; for tests NATS, RabbitMQ, Kafka, Chromium, promtool)
 	@scripts/setup
 
 build: ## build the program
@@ -37,6 +37,9 @@ bench-evidence: setup ## attaching beside a bare loop of the same calls, and a 1
 
 fmt: ## format the code
 	$(CARGO) fmt --all
+
+alerts: ## write ops/alerts.yml and its tests anew
+	WRITE=1 $(CARGO) test --locked -q -p postrider --test program -- alert_rules
 
 openapi: ## write docs/openapi.json anew
 	$(CARGO) run --locked -q -p postrider -- openapi > docs/openapi.json.new

@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod access;
+mod alert_cases;
+mod alert_rules;
+mod alerts;
 mod carrier;
 mod commands;
 mod demo;
@@ -11,6 +14,7 @@ mod evidence;
 mod evidence_crashes;
 mod exports;
 mod lifecycle;
+mod metrics;
 mod operate;
 mod orders;
 mod orders_crashes;

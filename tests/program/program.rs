@@ -88,6 +88,10 @@ impl Serving {
         self.client.get(format!("{}{path}", self.base))
     }
 
+    pub fn post(&self, path: &str) -> reqwest::RequestBuilder {
+        self.client.post(format!("{}{path}", self.base))
+    }
+
     pub async fn json(&self, path: &str) -> Value {
         self.get(path).send().await.unwrap().json().await.unwrap()
     }

@@ -4,6 +4,7 @@
 
 mod crates;
 mod documents;
+mod ops;
 mod sources;
 
 use std::{

@@ -3,6 +3,7 @@
 //! Reading order: [`cli`] (what can be asked of it), [`config`], [`database`], [`services`] (what it is made of),
 //! [`http`], then the commands.
 
+pub mod alerts;
 pub mod cli;
 pub mod config;
 pub mod console;
@@ -10,6 +11,7 @@ pub mod database;
 pub mod exit;
 pub mod http;
 pub mod logging;
+pub mod observe;
 pub mod operate;
 pub mod roles;
 pub mod services;

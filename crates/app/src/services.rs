@@ -18,6 +18,7 @@ use postrider_engine::{
     lease::WorkTable,
     migrate::{MigrationSet, Migrator},
     outbox::OUTBOX,
+    readings::Reading,
     trail::Trail,
     transport::DELIVERIES,
 };
@@ -50,6 +51,10 @@ pub struct Service {
     pub trail: TrailOf,
     /// What runs for it beside the HTTP server.
     pub parts: fn(&Ground, &Config) -> Result<Vec<Part>, Failure>,
+    /// Makes its metrics appear, at zero.
+    pub register: fn(),
+    /// What its gauges and alerts look at.
+    pub readings: for<'a> fn(&'a PgPool) -> Reads<'a>,
 }
 
 /// How a service is asked for the trail of an id.
@@ -68,11 +73,13 @@ where
         Err(_) => Box::pin(std::future::ready(Ok(Vec::new()))),
     }
 }
+/// Readings that are being taken.
+pub type Reads<'a> = Pin<Box<dyn Future<Output = Result<Vec<Reading>, sqlx::Error>> + Send + 'a>>;
 
 /// Work that runs from start to stop, in a process that has the role.
 pub struct Part {
-    /// For which role; none: in every process.
-    pub role: Option<Role>,
+    /// For which role.
+    pub role: Role,
     /// The work itself; it ends with the stop that the ground carries.
     pub work: Pin<Box<dyn Future<Output = postrider_engine::Result<()>> + Send>>,
 }
@@ -84,17 +91,7 @@ impl Part {
         work: impl Future<Output = postrider_engine::Result<()>> + Send + 'static,
     ) -> Self {
         Self {
-            role: Some(role),
-            work: Box::pin(work),
-        }
-    }
-
-    /// Work of every process, whatever its roles: what its metrics tell.
-    pub fn everywhere(
-        work: impl Future<Output = postrider_engine::Result<()>> + Send + 'static,
-    ) -> Self {
-        Self {
-            role: None,
+            role,
             work: Box::pin(work),
         }
     }

@@ -10,6 +10,7 @@
 
 pub mod audit;
 pub mod breaker;
+pub mod counters;
 pub mod dead_letter;
 pub mod digest;
 pub mod doctor;
@@ -28,6 +29,7 @@ mod lock_wait;
 pub mod migrate;
 pub mod outbox;
 pub mod publisher;
+pub mod readings;
 pub mod retry;
 pub mod runtime;
 pub mod settings;
@@ -60,7 +62,8 @@ pub const fn migrations() -> migrate::MigrationSet {
             "0206_take_in",
             "0300_cause",
             "0301_operation",
-            "0302_trace"
+            "0302_trace",
+            "0303_alert"
         ]
     )
 }

@@ -5,8 +5,8 @@
 //! - **Published means confirmed.** An item is done only after the transport's own confirmation. A crash in between
 //!   publishes it again, with the same id.
 //! - **Order per key** is the work table's: only a key's head is claimed, and the next follows when it is settled.
-//! - **Unroutable waits, visibly**: the reason is written to the row, the metric `postrider_unroutable_total` counts, no
-//!   attempt is spent, and it goes out once somebody has subscribed.
+//! - **Unroutable waits, visibly**: the reason is written to the row, `postrider_published_total` counts it as
+//!   `unroutable`, no attempt is spent, and it goes out once somebody has subscribed.
 //! - **A transport that is away costs nothing**: a breaker leaves it alone for a while, and items wait without spending
 //!   attempts. Only a message that the transport refuses uses up attempts. A service whose tries are bounded whatever
 //!   the cause says so: [`Outages::Count`].
@@ -18,13 +18,13 @@ use std::time::Duration;
 use postrider_crashpoint as crashpoint;
 use sqlx::{AssertSqlSafe, PgPool};
 
-use crate::Result;
 use crate::breaker::{Breaker, Breakers, Outcome};
 use crate::failure::{Category, Failure};
 use crate::lease::{Item, WorkTable};
 use crate::retry::Policy;
 use crate::runtime::{BoxError, Handler, Verdict};
 use crate::transport::{Message, Origin, Published, Transport};
+use crate::{Result, counters};
 
 /// The code that an unroutable item shows.
 pub const UNROUTABLE: &str = "UNROUTABLE";
@@ -98,6 +98,7 @@ impl Publisher {
     ) -> Result<Self> {
         let origin = Origin::of(&mut *pool.acquire().await?, table).await?;
         let breaker = breakers.get(transport.name());
+        counters::register_transport(transport.name());
         Ok(Self {
             transport,
             breaker,
@@ -210,8 +211,6 @@ impl Publisher {
         match answer {
             Published::Confirmed => (Verdict::Done, "confirmed"),
             Published::Unroutable => {
-                metrics::counter!("postrider_unroutable_total", "topic" => item.kind.to_string())
-                    .increment(1);
                 let verdict = match self.options.outages {
                     Outages::Wait => Verdict::Snooze(self.options.unroutable_wait),
                     Outages::Count => {

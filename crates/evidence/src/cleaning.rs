@@ -1,4 +1,4 @@
-//! Periodic work: gauges are kept true, old lines of the journal and files that no job knows are let go.
+//! Periodic work: old lines of the journal and files that no job knows are let go.
 //!
 //! An upload writes its files before its job commits. A crash in between leaves files that nobody will ever name; they
 //! are found by the job id in their key, and only once they are old enough that no upload can still be under way.
@@ -16,10 +16,7 @@ use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{counters, ingest::PREFIX, store::health, store::journal, store::submit};
-
-/// How often the gauges are measured.
-const MEASURE: Duration = Duration::from_secs(5);
+use crate::{ingest::PREFIX, store::journal, store::submit};
 
 /// How often the store is searched for files of no job.
 const SEARCH: Duration = Duration::from_secs(3_600);
@@ -35,39 +32,6 @@ const LINES: u32 = 5_000;
 
 /// No line goes sooner: the doctor compares counters with the journal a week back.
 const LEAST: Duration = Duration::from_secs(8 * 24 * 3_600);
-
-/// Keeps the gauges true, until the stop.
-pub async fn measure(pool: PgPool, stop: CancellationToken) -> Result<(), Error> {
-    counters::register();
-    loop {
-        if let Err(error) = measure_once(&pool).await {
-            tracing::debug!(%error, "evidence can't be measured now");
-        }
-        let slept = stop.run_until_cancelled(tokio::time::sleep(MEASURE)).await;
-        if slept.is_none() {
-            return Ok(());
-        }
-    }
-}
-
-/// Measures once.
-pub async fn measure_once(pool: &PgPool) -> Result<(), sqlx::Error> {
-    let rates = health::rates(pool).await?;
-    if let Some(rate) = share(rates.first_attached, rates.first) {
-        counters::first_rate(rate);
-    }
-    if let Some(rate) = share(rates.retries_attached, rates.retries) {
-        counters::retry_rate(rate);
-    }
-    let (rows, artifacts) = health::depth(pool).await?;
-    counters::depth(rows, artifacts);
-    Ok(())
-}
-
-#[allow(clippy::cast_precision_loss, reason = "a gauge is a float")]
-fn share(part: i64, whole: i64) -> Option<f64> {
-    (whole > 0).then(|| part as f64 / whole as f64)
-}
 
 /// Lets go of the journal of jobs that are closed for this long, until the stop; one process at a time does it.
 pub async fn prune(pool: PgPool, keep: Duration, stop: CancellationToken) -> Result<(), Error> {

@@ -30,6 +30,7 @@ pub mod ingest;
 pub mod model;
 pub mod notify;
 pub mod operate;
+mod readings;
 pub mod scheduler;
 pub mod settings;
 mod store;
@@ -38,6 +39,7 @@ mod trace;
 pub mod worker;
 
 pub use http::{Evidence, routes};
+pub use readings::readings;
 pub use settings::Settings;
 pub use store::view::Filter;
 pub use table::{ATTACH_TASKS, CHECKS};
@@ -52,7 +54,8 @@ pub const fn migrations() -> postrider_engine::migrate::MigrationSet {
             "0002_attach_task",
             "0003_subscriptions",
             "0004_paper_cases",
-            "0005_cause"
+            "0005_cause",
+            "0006_n2_by_time"
         ]
     )
 }

@@ -2,7 +2,6 @@
 
 mod deliver;
 mod smtp;
-mod webhook;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 pub use deliver::{Deliverer, Unusable};
-pub use webhook::{signature, signing_key};
 
 use crate::{
     consume::consume,

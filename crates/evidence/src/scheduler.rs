@@ -26,6 +26,9 @@ use crate::{
     worker::{DEPENDENCY, give_up_row},
 };
 
+/// The periodic task's name.
+pub(crate) const NAME: &str = "evidence.scheduler";
+
 /// An artifact that was scheduled so long ago and that nobody works on is scheduled anew.
 const STALE: Duration = Duration::from_secs(900);
 
@@ -60,7 +63,7 @@ impl Scheduler {
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         counters::register();
         let pool = self.pool.clone();
-        let periodic = Periodic::new("evidence.scheduler", self.settings.interval);
+        let periodic = Periodic::new(NAME, self.settings.interval);
         run_periodic(pool, periodic, stop, |tick| {
             let (scheduler, stop) = (self.clone(), tick.stop);
             async move { scheduler.tick(&stop).await }

@@ -5,6 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use postrider_engine::{
     Error,
     leader::{Periodic, run_periodic},
+    readings::{Reading, many},
 };
 use sqlx::PgPool;
 use tokio::{sync::mpsc, time::Instant};
@@ -149,4 +150,13 @@ async fn fail(pool: &PgPool, dead: Dead) -> Result<(), sqlx::Error> {
         counters::job("failed", 1);
     }
     tx.commit().await
+}
+
+/// What the gauges and the alerts look at: jobs without an end.
+pub async fn readings(pool: &PgPool) -> Result<Vec<Reading>, sqlx::Error> {
+    let (jobs, oldest) = closing::open(pool).await?;
+    Ok(vec![
+        Reading::new(counters::OPEN, many(jobs)),
+        Reading::new(counters::OPEN_AGE, oldest),
+    ])
 }

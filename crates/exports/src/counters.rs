@@ -1,6 +1,10 @@
 //! What is counted.
 
-use metrics::{counter, describe_counter};
+use metrics::{counter, describe_counter, describe_gauge, gauge};
+
+// See [`crate::completion::readings`].
+pub(crate) const OPEN: &str = "exports_open_jobs";
+pub(crate) const OPEN_AGE: &str = "exports_open_job_age_seconds";
 
 /// Makes every name appear, at zero, before anything has happened.
 pub fn register() {
@@ -13,6 +17,10 @@ pub fn register() {
         "Inputs, by what became of them: accepted, generated, reused, dlq"
     );
     describe_counter!("exports_bytes_total", "Bytes read from the source");
+    describe_gauge!(OPEN, "Jobs without an end, up to 10000");
+    describe_gauge!(OPEN_AGE, "Age of the oldest job without an end");
+    gauge!(OPEN).increment(0.0);
+    gauge!(OPEN_AGE).increment(0.0);
     for what in ["submitted", "completed", "failed", "cancelled"] {
         job(what, 0);
     }

@@ -4,11 +4,12 @@
 //! `expires_at` has passed or its retention is over, whichever comes first. An aborted one stays for the whole retention,
 //! past its `expires_at` too: most die of just that, and a dead letter that vanishes within the minute would be hidden.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider_engine::{
     Error,
     leader::{Periodic, run_periodic},
+    readings::Reading,
 };
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
@@ -20,10 +21,6 @@ const EVERY: Duration = Duration::from_secs(60);
 
 /// Rows per statement: short transactions.
 const PIECE: i64 = 2_000;
-
-/// How often the age of pending orders is measured, and how small a part of the time that may take.
-const MEASURE: Duration = Duration::from_secs(5);
-const MEASURE_FACTOR: u32 = 20;
 
 /// Cleans until the stop; one process at a time does it.
 pub async fn clean(
@@ -54,23 +51,13 @@ pub async fn clean_once(pool: PgPool, retention: Duration) -> Result<(), Error> 
     }
 }
 
-/// Keeps the gauge of pending age true, until the stop. Every process does so: whichever is asked for its metrics knows.
-pub async fn measure(pool: PgPool, stop: CancellationToken) -> Result<(), Error> {
-    loop {
-        let begun = Instant::now();
-        match store::pending_age(&pool).await {
-            Ok(seconds) => counters::age(seconds),
-            Err(error) => {
-                tracing::debug!(%error, "the age of pending orders can't be measured now");
-            }
-        }
-        let pause = MEASURE.max(begun.elapsed() * MEASURE_FACTOR);
-        if stop
-            .run_until_cancelled(tokio::time::sleep(pause))
-            .await
-            .is_none()
-        {
-            return Ok(());
-        }
-    }
+/// What the gauges and the alerts look at: the age of pending orders.
+pub async fn readings(pool: &PgPool) -> Result<Vec<Reading>, sqlx::Error> {
+    let age = store::pending_age(pool).await?;
+    Ok(vec![Reading::of(
+        counters::AGE,
+        "table",
+        counters::TABLE,
+        age,
+    )])
 }

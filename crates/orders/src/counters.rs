@@ -2,7 +2,10 @@
 
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 
-const TABLE: &str = "outbox_orders";
+pub(crate) const TABLE: &str = "outbox_orders";
+
+/// The 95th percentile of the age of what is pending; see [`crate::cleaning::readings`].
+pub(crate) const AGE: &str = "outbox_age_seconds";
 
 /// Makes every name appear, at zero, before anything has happened.
 pub fn register() {
@@ -16,15 +19,12 @@ pub fn register() {
         "outbox_aborted_total",
         "Orders given up, rejected, expired or cancelled"
     );
-    describe_gauge!(
-        "outbox_age_seconds",
-        "Age of pending orders, 95th percentile"
-    );
+    describe_gauge!(AGE, "Age of pending orders, 95th percentile");
     enqueued(0);
     sent(0);
     failed(0);
     aborted(0);
-    age(0.0);
+    gauge!(AGE, "table" => TABLE).increment(0.0);
 }
 
 pub(crate) fn enqueued(orders: u64) {
@@ -41,8 +41,4 @@ pub(crate) fn failed(attempts: u64) {
 
 pub(crate) fn aborted(orders: u64) {
     counter!("outbox_aborted_total", "table" => TABLE).increment(orders);
-}
-
-pub(crate) fn age(seconds: f64) {
-    gauge!("outbox_age_seconds", "table" => TABLE).set(seconds);
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use postrider_engine::{
     Error, journal,
     leader::{Periodic, run_periodic},
+    readings::{Reading, many},
 };
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
@@ -19,9 +20,6 @@ const EVERY: Duration = Duration::from_secs(60);
 
 /// Rows per statement: short transactions.
 const PIECE: u32 = 2_000;
-
-/// How often the pending requests are measured.
-const MEASURE: Duration = Duration::from_secs(5);
 
 /// Cleans the orchestrator's outbox until the stop; one process at a time does it.
 pub async fn clean(
@@ -63,19 +61,11 @@ async fn prune(pool: PgPool, retention: Duration) -> Result<(), Error> {
     Ok(())
 }
 
-/// Keeps the gauges of pending requests true, until the stop.
-pub async fn measure(pool: PgPool, stop: CancellationToken) -> Result<(), Error> {
-    loop {
-        match store::pending(&pool).await {
-            Ok((payments, oldest)) => counters::pending(payments, oldest),
-            Err(error) => tracing::debug!(%error, "pending payments can't be measured now"),
-        }
-        if stop
-            .run_until_cancelled(tokio::time::sleep(MEASURE))
-            .await
-            .is_none()
-        {
-            return Ok(());
-        }
-    }
+/// What the gauges and the alerts look at: payments without an end.
+pub async fn readings(pool: &PgPool) -> Result<Vec<Reading>, sqlx::Error> {
+    let (payments, oldest) = store::pending(pool).await?;
+    Ok(vec![
+        Reading::new(counters::PENDING, many(payments)),
+        Reading::new(counters::PENDING_AGE, oldest),
+    ])
 }

@@ -4,6 +4,10 @@ use metrics::{counter, describe_counter, describe_gauge, gauge};
 
 use crate::model::{Outcome, Stuck};
 
+/// See [`crate::cleaning::readings`].
+pub(crate) const PENDING: &str = "payments_pending";
+pub(crate) const PENDING_AGE: &str = "payments_pending_age_seconds";
+
 /// Makes every name appear, at zero, before anything has happened.
 pub fn register() {
     describe_counter!("payments_accepted_total", "Payments accepted");
@@ -35,11 +39,10 @@ pub fn register() {
         "wallet_callback_failed_total",
         "Call backs that came to nothing"
     );
-    describe_gauge!("payments_pending", "Payments without an end");
-    describe_gauge!(
-        "payments_pending_age_seconds",
-        "Age of the oldest payment without an end"
-    );
+    describe_gauge!(PENDING, "Payments without an end");
+    describe_gauge!(PENDING_AGE, "Age of the oldest payment without an end");
+    gauge!(PENDING).increment(0.0);
+    gauge!(PENDING_AGE).increment(0.0);
     accepted(0);
     exhausted(0);
     duplicates(0);
@@ -89,10 +92,4 @@ pub(crate) fn swallowed(messages: u64) {
 
 pub(crate) fn callback_failed(calls: u64) {
     counter!("wallet_callback_failed_total").increment(calls);
-}
-
-pub(crate) fn pending(payments: i64, oldest: f64) {
-    // A gauge is a double; nobody has so many payments pending that it would matter.
-    gauge!("payments_pending").set(payments as f64);
-    gauge!("payments_pending_age_seconds").set(oldest);
 }

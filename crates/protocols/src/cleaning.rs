@@ -1,5 +1,5 @@
 //! Periodic work, by one process at a time: dead letters that nobody touched are archived, published events and
-//! documents without a protocol are let go, and what stands where is counted.
+//! documents without a protocol are let go. And, by whoever asks, what stands where is counted.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -7,6 +7,7 @@ use futures_util::TryStreamExt;
 use postrider_engine::{
     Error,
     leader::{Periodic, run_periodic},
+    readings::{Reading, many},
 };
 use postrider_store::{Error as StoreError, Key, Store};
 use sqlx::PgPool;
@@ -14,7 +15,7 @@ use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{counters, document::FOLDER, operate, operate::Refused, store};
+use crate::{counters, document::FOLDER, model::Status, operate, operate::Refused, store};
 
 /// How often dead letters are archived, unless they are archived sooner.
 const SWEEP: Duration = Duration::from_secs(60);
@@ -24,9 +25,6 @@ const LOOK_THROUGH: Duration = Duration::from_secs(6 * 3600);
 
 /// A document without a protocol that is younger may belong to an upload under way.
 const UNDER_WAY: Duration = Duration::from_secs(24 * 3600);
-
-/// How often protocols are counted.
-const COUNT: Duration = Duration::from_secs(15);
 
 /// Protocols per piece: short transactions.
 const PIECE: i64 = 500;
@@ -133,16 +131,13 @@ fn owner(key: &Key) -> Option<Uuid> {
     key.parts().nth(1)?.as_ref().parse().ok()
 }
 
-/// Keeps the gauges true, until the stop.
-pub async fn count(pool: PgPool, stop: CancellationToken) -> Result<(), Error> {
-    loop {
-        match store::counts(&pool).await {
-            Ok(counts) => counters::standing(&counts),
-            Err(error) => tracing::debug!(%error, "protocols can't be counted now"),
-        }
-        let pause = tokio::time::sleep(COUNT);
-        if stop.run_until_cancelled(pause).await.is_none() {
-            return Ok(());
-        }
-    }
+/// What the gauges and the alerts look at: how many protocols stand where.
+pub async fn readings(pool: &PgPool) -> Result<Vec<Reading>, sqlx::Error> {
+    let counts = store::counts(pool).await?;
+    let standing = |status: Status| {
+        let count = counts.iter().find(|(found, _)| *found == status);
+        let count = many(count.map_or(0, |(_, count)| *count));
+        Reading::of(counters::STANDING, "status", status.as_str(), count)
+    };
+    Ok(Status::ALL.into_iter().map(standing).collect())
 }

@@ -4,6 +4,9 @@ use metrics::{counter, describe_counter, describe_gauge, gauge};
 
 use crate::model::{Status, Step};
 
+/// See [`crate::cleaning::readings`].
+pub(crate) const STANDING: &str = "protocols_by_status";
+
 /// Makes every name appear, at zero, before anything has happened.
 pub fn register() {
     describe_counter!("protocols_uploaded_total", "Protocols accepted");
@@ -15,7 +18,10 @@ pub fn register() {
     describe_counter!("protocols_dead_total", "Protocols that were given up");
     describe_counter!("protocols_retried_total", "Protocols that a person retried");
     describe_counter!("protocols_archived_total", "Dead letters archived");
-    describe_gauge!("protocols_by_status", "Protocols that stand so");
+    describe_gauge!(STANDING, "Protocols that stand so");
+    for status in Status::ALL {
+        gauge!(STANDING, "status" => status.as_str()).increment(0.0);
+    }
     uploaded(0);
     for step in [Step::Extraction, Step::Grounding] {
         done(step, 0);
@@ -48,13 +54,4 @@ pub(crate) fn retried(count: u64) {
 
 pub(crate) fn archived(count: u64) {
     counter!("protocols_archived_total").increment(count);
-}
-
-pub(crate) fn standing(counts: &[(Status, i64)]) {
-    for status in Status::ALL {
-        let count = counts.iter().find(|(found, _)| *found == status);
-        // A count of rows fits into a float without loss.
-        let count = count.map_or(0, |(_, count)| *count) as f64;
-        gauge!("protocols_by_status", "status" => status.as_str()).set(count);
-    }
 }

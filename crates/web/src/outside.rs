@@ -2,7 +2,10 @@
 //!
 //! The promises: a call ends in time and follows no redirect, an answer takes bounded memory, a call without an answer
 //! says whether it may have arrived ([`Lost`]), and a wait that the other side asked for is understood in every form
-//! that the standard allows ([`retry_after`]). Addresses are kept out of messages: they may carry secrets.
+//! that the standard allows ([`retry_after`]). Addresses are kept out of messages: they may carry secrets. What others are
+//! told unasked goes out signed ([`webhook`]).
+
+pub mod webhook;
 
 use std::time::{Duration, SystemTime};
 

@@ -1,5 +1,6 @@
 //! The command line: what can be asked of the program, and how it answers.
 
+mod alerts;
 mod board;
 mod client;
 mod config;
@@ -64,6 +65,8 @@ enum Command {
     Trace(trace::Args),
     /// See what was given up, redrive it or lay it to rest.
     Dead(dead::Args),
+    /// See what is wrong, and the rules that say so.
+    Alerts(alerts::Args),
     /// Submit export jobs, watch them, fetch their files.
     Exports(exports::Args),
     /// Send orders and see what became of them.
@@ -144,6 +147,7 @@ fn run(cli: Cli, output: &Output) -> Result<(), Failure> {
         Command::Sim(args) => block_on(sim::run(args, output)),
         Command::Top(args) => block_on(top::run(args, output)),
         Command::Trace(args) => block_on(trace::run(args, output)),
+        Command::Alerts(args) => block_on(alerts::run(args, output)),
         Command::Status(args) => block_on(status::run(args, output)),
     }
 }
@@ -224,6 +228,8 @@ mod tests {
             "postrider evidence list --status completed --merchant m-1",
             "postrider evidence retry 7f0c2f9e-4f1c-4f7e-9c7a-1d2e3f4a5b6c --early",
             "postrider sim cases --listen 127.0.0.1:0 --script f",
+            "postrider alerts list --json",
+            "postrider alerts rules",
             "postrider openapi",
             "postrider dead list --filter service:orders --limit 10 --json",
             "postrider trace k-1 --server http://127.0.0.1:8080",

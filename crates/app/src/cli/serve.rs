@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{ConfigOptions, Output};
 use crate::{
+    alerts,
     config::Config,
     database::Database,
     exit::{Exit, Failure},
@@ -92,6 +93,7 @@ impl Running {
         }
         let readiness = Arc::new(Readiness::new(roles.clone()));
         let apis = Arc::new(Apis::start(database.pool(), &store, config, &stop)?);
+        let alerts = alerts::State::default();
         let state = http::State {
             pool: database.pool().clone(),
             readiness: readiness.clone(),
@@ -104,6 +106,7 @@ impl Running {
                     &e,
                 )
             })?,
+            alerts: alerts.clone(),
         };
         let router = http::router(state, config, &roles)?;
         let server = tokio::spawn(http::serve(
@@ -123,7 +126,9 @@ impl Running {
             config,
             &roles,
             database.pool().clone(),
+            database.wallet().cloned(),
             store,
+            alerts,
             &readiness,
             stop.clone(),
         )

@@ -57,6 +57,8 @@ pub struct Config {
     pub payments: postrider_payments::Settings,
     /// Protocols.
     pub protocols: postrider_protocols::Settings,
+    /// Alerts.
+    pub alerts: crate::alerts::Settings,
     /// Logs.
     pub log: Log,
 }
@@ -208,6 +210,7 @@ impl Config {
         found.extend(self.orders.contradictions());
         found.extend(self.payments.contradictions());
         found.extend(self.protocols.contradictions());
+        found.extend(self.alerts.contradictions());
         found
     }
 }

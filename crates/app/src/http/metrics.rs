@@ -13,6 +13,14 @@ const SECONDS: [f64; 12] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0,
 ];
 
+/// From N1 to N2 it takes hours.
+const HOURS: [f64; 10] = [
+    1.0, 60.0, 300.0, 900.0, 3_600.0, 7_200.0, 21_600.0, 43_200.0, 86_400.0, 172_800.0,
+];
+
+/// Messages that share a commit.
+const SIZES: [f64; 10] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
+
 /// What has been counted since the program started.
 #[derive(Clone)]
 pub struct Metrics(PrometheusHandle);
@@ -22,6 +30,14 @@ impl Metrics {
     pub fn install() -> Result<Self, Failure> {
         PrometheusBuilder::new()
             .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS)
+            .and_then(|builder| {
+                let latency = Matcher::Full("evidence_n2_latency_seconds".into());
+                builder.set_buckets_for_metric(latency, &HOURS)
+            })
+            .and_then(|builder| {
+                let sizes = Matcher::Full("postrider_enqueue_group_size".into());
+                builder.set_buckets_for_metric(sizes, &SIZES)
+            })
             .and_then(PrometheusBuilder::install_recorder)
             .map(Self)
             .map_err(|e| Failure::caused(Exit::Failed, "metrics can't be started", &e))

@@ -22,6 +22,7 @@ pub use metrics::Metrics;
 pub use server::serve;
 
 use crate::{
+    alerts,
     config::Config,
     console::{self, Console},
     exit::{Exit, Failure},
@@ -39,6 +40,8 @@ pub struct State {
     pub readiness: Arc<Readiness>,
     /// What has been counted.
     pub metrics: Metrics,
+    /// What is wrong right now.
+    pub alerts: alerts::State,
     /// What the services' routes need.
     pub apis: Arc<Apis>,
     /// What operators see and do.
@@ -111,4 +114,5 @@ fn own_routes() -> OpenApiRouter<State> {
         .merge(health::routes())
         .merge(metrics::routes())
         .merge(operate::routes())
+        .merge(alerts::routes())
 }

@@ -12,9 +12,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Role, Roles, housekeeper, publisher, sweeper};
 use crate::{
+    alerts,
     config::Config,
     exit::{Exit, Failure, chain},
     http::Readiness,
+    observe::{self, Gauges},
     operate, services,
 };
 
@@ -48,13 +50,17 @@ impl Parts {
         config: &Config,
         roles: &Roles,
         pool: PgPool,
+        wallet: Option<PgPool>,
         store: Store,
+        alerts: alerts::State,
         readiness: &Arc<Readiness>,
         stop: CancellationToken,
     ) -> Result<Self, Failure> {
         let failed = |e: postrider_engine::Error| {
             Failure::caused(Exit::Database, "a role can't be started", &e)
         };
+        observe::register();
+        let gauges = Gauges::new(pool.clone(), wallet);
         let breakers = Breakers::new(config.breaker);
         let log = PostgresTransport::new(pool.clone()).map_err(failed)?;
         let transport = config.transport.open(log.clone());
@@ -77,8 +83,11 @@ impl Parts {
         parts
             .tasks
             .spawn(breaker::publish(board.0, board.1, board.2));
+        parts
+            .tasks
+            .spawn(gauges.clone().run(alerts, ground.stop.clone()));
         if roles.has(Role::Publisher) {
-            let worker = publisher::part(&ground).await.map_err(failed)?;
+            let worker = publisher::part(&ground, &config.alerts).await?;
             parts.run(Role::Publisher, readiness, worker.run(ground.stop.clone()));
         }
         if roles.has(Role::Scheduler) {
@@ -87,14 +96,19 @@ impl Parts {
             parts.run(Role::Scheduler, readiness, sweeper::part(&ground));
             let operations = operate::run_operations(ground.pool.clone(), ground.stop.clone());
             parts.run(Role::Scheduler, readiness, operations);
+            let judge = alerts::evaluate(
+                ground.pool.clone(),
+                gauges.clone(),
+                config.alerts.clone(),
+                ground.stop.clone(),
+            );
+            parts.run(Role::Scheduler, readiness, judge);
         }
         for service in &services::ALL {
             let wanted = (service.parts)(&ground, config)?;
             for part in wanted {
-                match part.role {
-                    Some(role) if roles.has(role) => parts.run(role, readiness, part.work),
-                    Some(_) => {}
-                    None => parts.run_beside(part.work),
+                if roles.has(part.role) {
+                    parts.run(part.role, readiness, part.work);
                 }
             }
         }
@@ -118,21 +132,6 @@ impl Parts {
             if let Err(error) = part.await {
                 readiness.failed(role);
                 tracing::error!(%role, error = chain(&error), "a role has stopped working");
-            }
-        });
-    }
-
-    /// Work that no role answers for: should it end early, that is said and nothing else depends on it.
-    fn run_beside(
-        &mut self,
-        part: impl Future<Output = postrider_engine::Result<()>> + Send + 'static,
-    ) {
-        self.tasks.spawn(async move {
-            if let Err(error) = part.await {
-                tracing::error!(
-                    error = chain(&error),
-                    "a part of the program has stopped working"
-                );
             }
         });
     }

@@ -31,6 +31,8 @@ pub(super) const SERVICE: Service = Service {
     checks: postrider_evidence::CHECKS,
     trail: |apis, id| super::by_uuid(id, |id| apis.evidence.trail(id)),
     parts,
+    register: postrider_evidence::counters::register,
+    readings: |pool| Box::pin(postrider_evidence::readings(pool)),
 };
 
 impl FromRef<State> for Evidence {
@@ -79,10 +81,6 @@ fn parts(ground: &Ground, config: &Config) -> Result<Vec<Part>, Failure> {
         Part::new(Role::Worker, watch),
         Part::new(Role::Worker, deliver),
         Part::new(Role::Scheduler, scheduler.run(stop.clone())),
-        Part::new(
-            Role::Scheduler,
-            cleaning::measure(pool.clone(), stop.clone()),
-        ),
         Part::new(Role::Scheduler, sweep),
         Part::new(Role::Scheduler, prune),
     ])

@@ -19,6 +19,8 @@ pub(super) const SERVICE: Service = Service {
     checks: postrider_exports::CHECKS,
     trail: |apis, id| Box::pin(apis.exports.trail(id)),
     parts,
+    register: postrider_exports::counters::register,
+    readings: |pool| Box::pin(completion::readings(pool)),
 };
 
 impl FromRef<State> for Exports {

@@ -25,6 +25,8 @@ pub(super) const SERVICE: Service = Service {
     checks: postrider_orders::CHECKS,
     trail: |apis, id| Box::pin(apis.orders.trail(id)),
     parts,
+    register: postrider_orders::counters::register,
+    readings: |pool| Box::pin(cleaning::readings(pool)),
 };
 
 impl FromRef<State> for Orders {
@@ -45,11 +47,9 @@ fn parts(ground: &Ground, config: &Config) -> Result<Vec<Part>, Failure> {
     .map_err(|e| Failure::caused(Exit::Config, "orders can't be sent", &e))?;
     let (pool, stop) = (&ground.pool, &ground.stop);
     let clean = cleaning::clean(pool.clone(), settings.retention, stop.clone());
-    let measure = cleaning::measure(pool.clone(), stop.clone());
     Ok(vec![
         Part::new(Role::Worker, worker.run(stop.clone())),
         Part::new(Role::Scheduler, clean),
-        Part::everywhere(measure),
     ])
 }
 

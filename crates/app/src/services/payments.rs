@@ -37,6 +37,8 @@ pub(super) const SERVICE: Service = Service {
     checks: postrider_payments::CHECKS,
     trail: |apis, id| super::by_uuid(id, |id| apis.payments.trail(id)),
     parts,
+    register: postrider_payments::counters::register,
+    readings: |pool| Box::pin(cleaning::readings(pool)),
 };
 
 impl FromRef<State> for Payments {
@@ -127,13 +129,11 @@ fn parts(ground: &Ground, config: &Config) -> Result<Vec<Part>, Failure> {
         stop.clone(),
     );
     let clean = cleaning::clean(pool.clone(), settings.retention, stop.clone());
-    let measure = cleaning::measure(pool.clone(), stop.clone());
     let mut parts = vec![
         Part::new(Role::Publisher, publishing),
         Part::new(Role::Worker, listener.run(stop.clone())),
         Part::new(Role::Worker, notifier.run(stop.clone())),
         Part::new(Role::Scheduler, clean),
-        Part::new(Role::Scheduler, measure),
     ];
     if settings.wallet.database_url.is_some() {
         let kept = config.retention.attempts;

@@ -31,6 +31,8 @@ pub(super) const SERVICE: Service = Service {
     checks: postrider_protocols::CHECKS,
     trail: |apis, id| super::by_uuid(id, |id| apis.protocols.trail(id)),
     parts,
+    register: postrider_protocols::counters::register,
+    readings: |pool| Box::pin(cleaning::readings(pool)),
 };
 
 impl FromRef<State> for Protocols {
@@ -73,12 +75,10 @@ fn parts(ground: &Ground, config: &Config) -> Result<Vec<Part>, Failure> {
         stop.clone(),
     );
     let tidy = cleaning::tidy(pool.clone(), ground.store.clone(), stop.clone());
-    let count = cleaning::count(pool.clone(), stop.clone());
     Ok(vec![
         Part::new(Role::Worker, worker.run(stop.clone())),
         Part::new(Role::Scheduler, archive),
         Part::new(Role::Scheduler, tidy),
-        Part::new(Role::Scheduler, count),
     ])
 }
 

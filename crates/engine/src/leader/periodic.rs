@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::{FenceError, Leader, Leadership};
-use crate::Error;
+use crate::{Error, counters};
 
 /// How long until the next run is due, by the database's clock; none was ever: at once.
 const DUE_IN: &str = "
@@ -16,8 +16,9 @@ select coalesce(extract(epoch from ran_at + make_interval(secs => $2) - clock_ti
 from postrider.leader where name = $1";
 
 /// Only the current leader records a run.
-const RAN: &str =
-    "update postrider.leader set ran_at = clock_timestamp() where name = $1 and term = $2";
+const RAN: &str = "
+update postrider.leader set ran_at = now(), done_at = case when $3 then now() else done_at end
+where name = $1 and term = $2";
 
 /// What to run and how often.
 #[derive(Debug, Clone)]
@@ -83,6 +84,7 @@ where
     E: std::fmt::Display,
 {
     let leader = Leader::new(pool, periodic.name.clone(), periodic.lease)?;
+    counters::register_periodic(&periodic.name);
     let pause = periodic.lease / 3;
     while !stop.is_cancelled() {
         match leader.campaign().await {
@@ -206,6 +208,7 @@ async fn run_once<E: std::fmt::Display>(
     let recorded = sqlx::query(RAN)
         .bind(&tick.name)
         .bind(tick.term)
+        .bind(outcome == "done")
         .execute(&leader.pool)
         .await;
     if let Err(error) = recorded {

@@ -86,6 +86,8 @@ impl Claimer {
                 }
             };
             trouble = FIRST_WAIT;
+            metrics::histogram!("postrider_claim_seconds", "table" => self.executor.queue.table().name)
+                .record(sent.elapsed());
             let full = claimed.len() >= wanted;
             if from_start {
                 position.rescan_at = Instant::now() + TRUST_MARK.max(sent.elapsed() * TRUST_FACTOR);

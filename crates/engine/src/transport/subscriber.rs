@@ -55,6 +55,7 @@ impl Subscriber {
         pool: PgPool,
         handle: Arc<Handle>,
     ) -> Self {
+        crate::counters::register_group(subscription.group());
         Self {
             transport,
             subscription,

@@ -13,10 +13,10 @@ use postrider_engine::{
     runtime::Verdict,
     transport::Message,
 };
-use postrider_web::outside::Unprepared;
+use postrider_web::outside::webhook::{self, NotTaken, Webhook};
 use sqlx::PgPool;
 
-use super::{smtp::Mailer, webhook::Webhook};
+use super::smtp::Mailer;
 use crate::{events::NotificationEvent, settings::Notify, store::summary};
 
 /// Notifications under way at once.
@@ -25,12 +25,9 @@ pub(super) const AT_ONCE: usize = 16;
 /// What can't be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
-    /// No HTTP client.
-    #[error(transparent)]
-    Client(#[from] Unprepared),
-    /// The secret can't be read.
-    #[error("evidence.notify.secret begins with whsec_ but what follows is not base64")]
-    Secret,
+    /// The webhook can't be prepared.
+    #[error("evidence.notify.url and evidence.notify.secret can't be used")]
+    Webhook(#[from] webhook::Unusable),
     /// The mail server's address can't be used.
     #[error("evidence.notify.smtp_url can't be used")]
     Smtp(#[from] lettre::transport::smtp::Error),
@@ -52,7 +49,7 @@ impl Deliverer {
     pub fn new(pool: PgPool, settings: &Notify) -> Result<Self, Unusable> {
         Ok(Self {
             pool,
-            webhook: Webhook::new(settings)?,
+            webhook: receiver(settings)?,
             mailer: Mailer::new(settings)?,
             timeout: settings.timeout,
         })
@@ -112,6 +109,17 @@ impl Deliverer {
     }
 }
 
+/// None if no address is configured.
+fn receiver(settings: &Notify) -> Result<Option<Webhook>, webhook::Unusable> {
+    let Some(url) = settings.url.clone() else {
+        return Ok(None);
+    };
+    if settings.secret.is_none() {
+        tracing::warn!("evidence.notify.secret is not set: notifications go out unsigned");
+    }
+    Webhook::new(url, settings.secret.as_deref(), settings.timeout).map(Some)
+}
+
 /// Why a notification is not delivered yet.
 pub(super) enum Trouble {
     Database(sqlx::Error),
@@ -121,6 +129,12 @@ pub(super) enum Trouble {
 impl From<sqlx::Error> for Trouble {
     fn from(error: sqlx::Error) -> Self {
         Self::Database(error)
+    }
+}
+
+impl From<NotTaken> for Trouble {
+    fn from(refusal: NotTaken) -> Self {
+        Self::Receiver(refusal.failure, refusal.after)
     }
 }
 

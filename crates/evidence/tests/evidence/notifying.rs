@@ -9,7 +9,7 @@ use axum::{
     http::{HeaderMap, StatusCode},
     routing::post,
 };
-use postrider_evidence::notify::{signature, signing_key};
+use postrider_web::outside::webhook::{signature, signing_key};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use uuid::Uuid;

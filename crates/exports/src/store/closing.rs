@@ -51,6 +51,11 @@ const OPEN_JOBS: &str = "
 select job_id from exports.export_job where completed_at is null and job_id > $1 order by job_id limit $2";
 
 /// Open jobs with a dead input: whoever declared it dead could not close the job.
+/// How many jobs are open, and the age of the oldest in seconds. Index: ix_export_job_open.
+const OPEN: &str = "
+select count(*), coalesce(extract(epoch from clock_timestamp() - min(o.requested_at)), 0)::float8
+from (select requested_at from exports.export_job where completed_at is null limit 10000) o";
+
 const FAILED: &str = "
 select distinct on (j.job_id) j.job_id, i.index_key, i.effective_date, i.asof_indicator, i.error_code, i.error_message
 from exports.export_job j join exports.export_job_input i on i.job_id = j.job_id
@@ -201,4 +206,9 @@ pub(crate) async fn dead(tx: &mut PgConnection, job: Uuid) -> Result<Vec<i64>, s
 pub(crate) async fn forget_generations(pool: &PgPool) -> Result<u64, sqlx::Error> {
     let gone = sqlx::query(FORGET_GENERATIONS).execute(pool).await?;
     Ok(gone.rows_affected())
+}
+
+/// How many jobs are open, and the age of the oldest in seconds.
+pub(crate) async fn open(pool: &PgPool) -> Result<(i64, f64), sqlx::Error> {
+    sqlx::query_as(OPEN).fetch_one(pool).await
 }
