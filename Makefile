@@ -8,7 +8,7 @@ CARGO ?= cargo
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: ## install what is missing (PostgreSQL; for tests NATS, RabbitMQ, Kafka, Chromium, promtool)
+setup: ## install what is missing (PostgreSQL; for tests NATS, RabbitMQ, Kafka, Chromium, promtool, schemathesis)
 	@scripts/setup
 
 build: ## build the program

@@ -63,7 +63,8 @@ pub const fn migrations() -> migrate::MigrationSet {
             "0300_cause",
             "0301_operation",
             "0302_trace",
-            "0303_alert"
+            "0303_alert",
+            "0304_least_privilege"
         ]
     )
 }

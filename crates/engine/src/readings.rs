@@ -118,6 +118,12 @@ impl Readings {
         }
     }
 
+    /// The statement over the work tables, for whoever looks at plans.
+    #[must_use]
+    pub fn statement(&self) -> &str {
+        &self.queues
+    }
+
     /// Everything, as of now. Every table has a value for every gauge; leaders and breakers are listed as they are found.
     pub async fn take(&self, pool: &PgPool) -> Result<Vec<Reading>, sqlx::Error> {
         let mut found = Vec::new();

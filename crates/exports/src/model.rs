@@ -106,6 +106,16 @@ pub struct Progress {
     pub error_message: Option<String>,
 }
 
+/// One event of a job's stream, as server-sent events have them.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it only describes")]
+pub struct ProgressEvent {
+    /// `progress`, or `end` for the last one.
+    event: String,
+    /// The job's numbers as JSON, the same as the job itself shows.
+    data: String,
+}
+
 /// A job with its files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]

@@ -207,7 +207,7 @@ async fn get_protocol(
 #[utoipa::path(get, path = "/protocols/{id}/document", tag = "protocols", security(("bearer" = ["read"])), params(
     ("id" = String, Path, description = "the protocol's id")
 ), responses(
-    (status = 200, description = "the document, as text/plain or application/pdf", body = Vec<u8>, content_type = "application/octet-stream"),
+    (status = 200, description = "the document as it was uploaded", content((String = "text/plain"), (Vec<u8> = "application/pdf"))),
     (status = 404, description = "no such protocol"),
 ))]
 async fn get_document(

@@ -125,8 +125,7 @@ impl Running {
         let parts = Parts::start(
             config,
             &roles,
-            database.pool().clone(),
-            database.wallet().cloned(),
+            &database,
             store,
             alerts,
             &readiness,

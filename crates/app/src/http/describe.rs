@@ -40,3 +40,33 @@ pub(super) fn routes_for(document: OpenApi) -> Router {
         )
         .merge(reference::routes(page))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn two_schemas_of_one_name_are_one_schema() {
+        let parts = [
+            super::super::own_routes(),
+            postrider_exports::routes(),
+            postrider_orders::routes(),
+            postrider_payments::routes(),
+            postrider_evidence::routes(),
+            postrider_protocols::routes(),
+        ];
+        let mut known = BTreeMap::new();
+        for part in parts {
+            let document = part.into_openapi();
+            let schemas = document.components.map(|all| all.schemas);
+            for (name, schema) in schemas.into_iter().flatten() {
+                let schema = serde_json::to_value(schema).expect("a schema is JSON");
+                let before = known.entry(name.clone()).or_insert_with(|| schema.clone());
+                assert_eq!(
+                    *before, schema,
+                    "two parts of the API call something {name}"
+                );
+            }
+        }
+    }
+}

@@ -14,6 +14,7 @@ use super::{Role, Roles, housekeeper, publisher, sweeper};
 use crate::{
     alerts,
     config::Config,
+    database::Database,
     exit::{Exit, Failure, chain},
     http::Readiness,
     observe::{self, Gauges},
@@ -49,8 +50,7 @@ impl Parts {
     pub async fn start(
         config: &Config,
         roles: &Roles,
-        pool: PgPool,
-        wallet: Option<PgPool>,
+        database: &Database,
         store: Store,
         alerts: alerts::State,
         readiness: &Arc<Readiness>,
@@ -60,7 +60,8 @@ impl Parts {
             Failure::caused(Exit::Database, "a role can't be started", &e)
         };
         observe::register();
-        let gauges = Gauges::new(pool.clone(), wallet);
+        let pool = database.pool().clone();
+        let gauges = Gauges::new(pool.clone(), database.wallet().cloned());
         let breakers = Breakers::new(config.breaker);
         let log = PostgresTransport::new(pool.clone()).map_err(failed)?;
         let transport = config.transport.open(log.clone());

@@ -15,6 +15,7 @@ mod limits;
 mod migrate;
 mod operate;
 mod outbox;
+mod readings;
 mod retry;
 mod runtime;
 mod schema;

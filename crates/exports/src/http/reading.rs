@@ -18,7 +18,7 @@ use super::{
     answer::{self, no_file},
 };
 use crate::{
-    model::{Input, InputStatus, InputView, JobStatus, JobSummary, JobView, Progress},
+    model::{Input, InputStatus, InputView, JobStatus, JobSummary, JobView, ProgressEvent},
     store::{self, Filter},
 };
 
@@ -131,7 +131,7 @@ pub(super) async fn list_inputs(
 #[utoipa::path(get, path = "/jobs/{jobId}/events", tag = "exports", security(("bearer" = ["read"])), params(
     ("jobId" = String, Path, description = "the job's id")
 ), responses(
-    (status = 200, description = "a stream of events", body = Progress, content_type = "text/event-stream"),
+    (status = 200, description = "a stream of events", body = ProgressEvent, content_type = "text/event-stream"),
     (status = 404, description = "no such job"),
 ))]
 pub(super) async fn watch_job(

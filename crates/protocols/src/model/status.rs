@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 /// Where a protocol stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, sqlx::Type, ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = ProtocolStatus)]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
 pub enum Status {
     /// Accepted; extraction will begin.

@@ -1,0 +1,102 @@
+//! The API keeps to its own description, whatever is thrown at it: thousands of requests made from the OpenAPI document.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use postrider_testkit::builders::Serve;
+use serde_json::Value;
+
+use crate::program::{BINARY, Serving, data_dir, run_with, stdout};
+
+/// No server error, no status, content type, header or body that the document does not know, no method that should not
+/// be there, and no answer without a token.
+const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
+response_headers_conformance,response_schema_conformance,unsupported_method,allow_header_conformance,ignored_auth";
+
+/// So many requests made up for each operation, beside those that walk over every boundary of its description;
+/// `POSTRIDER_TEST_REQUESTS` makes it longer.
+const REQUESTS: &str = "15";
+
+/// A busy machine takes its time.
+const LONGEST: Duration = Duration::from_secs(900);
+
+/// Where scripts/schemathesis/install puts it.
+fn schemathesis() -> Option<PathBuf> {
+    let pinned = include_str!("../../scripts/schemathesis/requirements.txt");
+    let version = pinned
+        .lines()
+        .find_map(|line| line.strip_prefix("schemathesis=="))
+        .unwrap();
+    let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(
+        || PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache"),
+        PathBuf::from,
+    );
+    let home = cache.join(format!("postrider/schemathesis-{version}"));
+    home.join("ready")
+        .exists()
+        .then(|| home.join("bin/schemathesis"))
+}
+
+#[tokio::test]
+async fn the_api_answers_as_its_document_says_and_never_breaks() {
+    let Some(program) = schemathesis() else {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "scripts/setup installs schemathesis"
+        );
+        eprintln!("skipped: schemathesis is not installed; `make setup` does it");
+        return;
+    };
+    let made = run_with(&[
+        "token",
+        "--name",
+        "all",
+        "--scopes",
+        "submit,read,operate,internal",
+        "--json",
+    ])
+    .await;
+    let made: Value = serde_json::from_str(&stdout(&made)).unwrap();
+    let word = |name: &str| made[name].as_str().unwrap().to_owned();
+    let dir = data_dir();
+    let mut command = Serve::new(BINARY, dir.path()).command();
+    let allowed = format!(
+        "[{{ name = \"all\", sha256 = \"{}\", scopes = [\"submit\", \"read\", \"operate\", \"internal\"] }}]",
+        word("sha256")
+    );
+    command
+        .env("POSTRIDER_SERVER__TOKENS", allowed)
+        // Slow is not broken: a busy machine must not turn into a 503.
+        .env("POSTRIDER_SERVER__REQUEST_TIMEOUT", "5m")
+        .env("POSTRIDER_DATABASE__ACQUIRE_TIMEOUT", "2m");
+    let serving = Serving::start(&command).await;
+    let requests = std::env::var("POSTRIDER_TEST_REQUESTS").unwrap_or(REQUESTS.to_owned());
+    let mut command = Command::new(program);
+    command
+        .current_dir(dir.path())
+        .args(["run", &format!("{}/openapi.json", serving.base())])
+        .args(["--checks", CHECKS, "--phases", "examples,coverage,fuzzing"])
+        .args(["--max-examples", &requests, "--seed", "20261116"])
+        .args([
+            "--header",
+            &format!("Authorization:Bearer {}", word("token")),
+        ])
+        .args([
+            "--request-timeout",
+            "300",
+            "--continue-on-failure",
+            "--no-color",
+        ])
+        .args(["--workers", "2", "--warnings", "off"])
+        .args(["--suppress-health-check", "all"]);
+    let output = tokio::process::Command::from(command)
+        .kill_on_drop(true)
+        .output();
+    let output = tokio::time::timeout(LONGEST, output)
+        .await
+        .expect("it ends")
+        .expect("it starts");
+    assert!(output.status.success(), "{}", stdout(&output));
+    assert!(serving.terminate().await.success());
+}
