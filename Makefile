@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test verify check bench bench-evidence fmt alerts openapi clean
+.PHONY: help setup build demo test verify check bench bench-evidence screenshots fmt alerts openapi clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,6 +34,10 @@ bench: setup ## measure against peers and the limit (QUICK=1 SCENARIO=drain PEER
 
 bench-evidence: setup ## attaching beside a bare loop of the same calls, and a 1 GB archive (COUNT SIZE CONNECTIONS ARCHIVE)
 	$(CARGO) run --locked --release -p postrider-evidence --example measure
+
+screenshots: setup ## take the pictures of docs/console.md anew, which takes as long as the charts show (MINUTES=15)
+	mkdir -p docs/console
+	POSTRIDER_PICTURES=$(CURDIR)/docs/console POSTRIDER_PICTURES_MINUTES=$(or $(MINUTES),15) $(CARGO) test --locked -p postrider --test program console::pictures
 
 fmt: ## format the code
 	$(CARGO) fmt --all

@@ -8,6 +8,7 @@ mod alert_rules;
 mod alerts;
 mod carrier;
 mod commands;
+mod console;
 mod demo;
 mod deploy;
 mod doctor;

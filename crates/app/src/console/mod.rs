@@ -8,6 +8,7 @@
 
 mod assets;
 mod chart;
+mod dead;
 mod history;
 mod login;
 mod overview;
@@ -15,6 +16,7 @@ mod page;
 mod problem;
 mod services;
 mod session;
+mod trace;
 mod visitor;
 mod words;
 
@@ -34,9 +36,16 @@ use crate::{http::State, operate::Operate, services::Apis};
 
 /// The addresses that the console answers. It knows its visitors itself and sends strangers to the login page, so the
 /// shell lets everybody come so far.
-pub const PATHS: [&str; 8] = [
+pub const PATHS: [&str; 15] = [
     "/",
     "/services/{name}",
+    "/dead",
+    "/dead/{table}/{id}",
+    "/dead/confirm",
+    "/dead/act",
+    "/dead/stop",
+    "/trace/{id}",
+    "/search",
     "/login",
     "/logout",
     "/assets/console.css",
@@ -82,6 +91,13 @@ pub fn routes(console: Console) -> Router {
     let pages = Router::new()
         .route("/", get(overview::page))
         .route("/services/{name}", get(services::page))
+        .route("/dead", get(dead::page))
+        .route("/dead/{table}/{id}", get(dead::letter))
+        .route("/dead/confirm", post(dead::confirm))
+        .route("/dead/act", post(dead::act))
+        .route("/dead/stop", post(dead::stop))
+        .route("/trace/{id}", get(trace::page))
+        .route("/search", get(trace::search))
         .route_layer(from_fn_with_state(console.clone(), visitor::admit));
     let door = Router::new()
         .route("/login", get(login::page).post(login::enter))

@@ -72,6 +72,11 @@ impl Frame {
         }
     }
 
+    /// May whoever looks change anything?
+    pub fn may_operate(&self) -> bool {
+        self.who.as_ref().is_some_and(|who| who.may_operate)
+    }
+
     fn at(mut self, here: &'static str) -> Self {
         self.here = here;
         self

@@ -142,6 +142,14 @@ impl Form {
         let field = self.0.iter().find(|(field, _)| field == name);
         field.map_or("", |(_, value)| value)
     }
+
+    /// Every value of a field that may come more than once.
+    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0
+            .iter()
+            .filter(move |(field, _)| field == name)
+            .map(|(_, value)| value.as_str())
+    }
 }
 
 impl FromRequest<Console> for Form {

@@ -1,0 +1,227 @@
+//! Who gets in, and what a form must bring.
+
+use postrider_testkit::TestDb;
+use postrider_web::auth::Visit;
+use serde_json::Value;
+
+use super::House;
+use crate::program::{Serving, data_dir, run_with, stdout};
+
+/// A token with its line of configuration.
+async fn token(name: &str, scopes: &str) -> (String, String) {
+    let made = run_with(&["token", "--name", name, "--scopes", scopes, "--json"]).await;
+    let made: Value = serde_json::from_str(&stdout(&made)).unwrap();
+    let entry = format!(
+        "{{ name = {:?}, sha256 = {}, scopes = {} }}",
+        name, made["sha256"], made["scopes"]
+    );
+    (made["token"].as_str().unwrap().to_owned(), entry)
+}
+
+async fn enter(house: &House, token: &str) {
+    house.page.fill("input[name=token]", token).await;
+    house.page.follow("form.stack button").await;
+}
+
+#[tokio::test]
+async fn a_token_opens_a_session_that_every_process_knows_until_the_logout() {
+    let (ann, ann_entry) = token("ann", "read,operate").await;
+    let tokens = format!("server.tokens=[{ann_entry}]");
+    let Some(house) = House::with(&["--set", &tokens]).await else {
+        return;
+    };
+    let page = &house.page;
+    house.open("/dead?filter=service:orders").await;
+    assert!(
+        page.address().await.contains("/login"),
+        "strangers are shown the door"
+    );
+    enter(&house, "pt_wrong").await;
+    assert!(page.text().await.contains("No such token"));
+    enter(&house, &ann).await;
+    assert!(
+        page.address()
+            .await
+            .ends_with("/dead?filter=service:orders"),
+        "and then led on"
+    );
+    assert!(page.text().await.contains("ann"));
+    assert_eq!(
+        page.eval("document.cookie").await,
+        "",
+        "scripts don't see the cookie"
+    );
+
+    let dir = data_dir();
+    let url = house.db.url();
+    let other = Serving::on(dir.path(), &["--database-url", &url, "--set", &tokens]).await;
+    page.open(other.base()).await;
+    assert!(
+        page.text().await.contains("Overview"),
+        "the other process knows her"
+    );
+    page.follow(".who button").await;
+    house.open("/").await;
+    assert!(
+        page.address().await.contains("/login"),
+        "logged out there, logged out here"
+    );
+    let kept: i64 = sqlx::query_scalar("select count(*) from console.session")
+        .fetch_one(&house.db.pool())
+        .await
+        .unwrap();
+    assert_eq!(kept, 0);
+}
+
+#[tokio::test]
+async fn a_token_that_is_taken_away_takes_its_sessions_with_it() {
+    let (ann, ann_entry) = token("ann", "read").await;
+    let (_, bob_entry) = token("bob", "read").await;
+    let both = format!("server.tokens=[{ann_entry}, {bob_entry}]");
+    let Some(house) = House::with(&["--set", &both]).await else {
+        return;
+    };
+    house.open("/").await;
+    enter(&house, &ann).await;
+    assert!(house.page.text().await.contains("Overview"));
+    let dir = data_dir();
+    let url = house.db.url();
+    let rest = format!("server.tokens=[{bob_entry}]");
+    let other = Serving::on(dir.path(), &["--database-url", &url, "--set", &rest]).await;
+    house.page.open(other.base()).await;
+    assert!(house.page.address().await.contains("/login"));
+}
+
+#[tokio::test]
+async fn who_may_only_read_sees_everything_and_changes_nothing() {
+    let (reader, reader_entry) = token("reader", "read").await;
+    let (sender, sender_entry) = token("sender", "submit").await;
+    let tokens = format!("server.tokens=[{reader_entry}, {sender_entry}]");
+    let Some(house) = House::with(&["--set", &tokens]).await else {
+        return;
+    };
+    let page = &house.page;
+    house.open("/").await;
+    enter(&house, &reader).await;
+    house.open("/dead").await;
+    assert_eq!(
+        page.eval("document.querySelectorAll('main button[name=do]').length")
+            .await,
+        0
+    );
+    // The form as an operator would have it, sent by one who is none.
+    page.eval(
+        "(() => { const f = document.createElement('form'); f.method = 'post'; f.action = '/dead/confirm'; f.id = 'forged';
+          const add = (n, v) => { const i = document.createElement('input'); i.name = n; i.value = v; f.append(i); };
+          add('form', document.querySelector('.who input[name=form]').value); add('do', 'redrive all');
+          const b = document.createElement('button'); b.textContent = 'go'; f.append(b); document.querySelector('main').prepend(f); })()",
+    )
+    .await;
+    page.follow("#forged button").await;
+    assert!(page.text().await.contains("This needs the scope `operate`"));
+    house.open("/").await;
+    page.follow(".who button").await;
+    enter(&house, &sender).await;
+    assert!(page.text().await.contains("This needs the scope `read`"));
+}
+
+/// A client that keeps what it is given, as a browser does.
+struct Client {
+    http: reqwest::Client,
+    base: String,
+    cookie: String,
+    mark: String,
+}
+
+impl Client {
+    async fn of(serving: &Serving) -> Self {
+        let none = reqwest::redirect::Policy::none();
+        let http = reqwest::Client::builder().redirect(none).build().unwrap();
+        let base = serving.base().to_owned();
+        let answer = http.get(format!("{base}/dead")).send().await.unwrap();
+        let policy = answer.headers()["content-security-policy"]
+            .to_str()
+            .unwrap();
+        for word in [
+            "default-src 'none'",
+            "script-src 'self'",
+            "form-action 'self'",
+            "base-uri 'none'",
+        ] {
+            assert!(
+                policy.contains(word) && !policy.contains("unsafe"),
+                "{policy}"
+            );
+        }
+        let cookie = answer.headers()["set-cookie"].to_str().unwrap().to_owned();
+        assert!(cookie.contains("HttpOnly; SameSite=Strict"), "{cookie}");
+        let cookie = cookie.split(';').next().unwrap().to_owned();
+        let headers = [(reqwest::header::COOKIE, cookie.parse().unwrap())];
+        let visit = Visit::from_cookie(&headers.into_iter().collect(), "postrider_visit");
+        Self {
+            http,
+            base,
+            mark: visit.unwrap().form_token(),
+            cookie,
+        }
+    }
+
+    async fn post(&self, mark: Option<&str>, headers: &[(&str, &str)]) -> (u16, String) {
+        let mut body = "do=archive+all&filter=".to_owned();
+        if let Some(mark) = mark {
+            body = format!("{body}&form={mark}");
+        }
+        let mut request = self
+            .http
+            .post(format!("{}/dead/confirm", self.base))
+            .header("content-type", "application/x-www-form-urlencoded")
+            .body(body);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let answer = request.send().await.unwrap();
+        let status = answer.status().as_u16();
+        (status, answer.text().await.unwrap())
+    }
+}
+
+#[tokio::test]
+async fn a_form_without_our_mark_or_from_elsewhere_does_nothing() {
+    let db = TestDb::new().await;
+    let dir = data_dir();
+    let serving = Serving::on(dir.path(), &["--database-url", &db.url()]).await;
+    let client = Client::of(&serving).await;
+    let cookie = [("cookie", client.cookie.as_str())];
+    let (status, text) = client.post(Some(&client.mark), &cookie).await;
+    assert_eq!(status, 200, "the honest one: {text}");
+    for (mark, headers) in [
+        (None, &cookie[..]),
+        (Some("guess"), &cookie[..]),
+        (Some(client.mark.as_str()), &[][..]),
+    ] {
+        let (status, text) = client.post(mark, headers).await;
+        assert_eq!(status, 403, "{text}");
+        assert!(text.contains("form-expired"), "{text}");
+    }
+    let foreign = [cookie[0], ("sec-fetch-site", "cross-site")];
+    let (status, text) = client.post(Some(&client.mark), &foreign).await;
+    assert_eq!(status, 403, "{text}");
+    assert!(text.contains("cross-origin"), "{text}");
+}
+
+#[tokio::test]
+async fn without_the_role_there_is_no_console() {
+    let db = TestDb::new().await;
+    let dir = data_dir();
+    let words = ["--database-url", &db.url(), "--roles", "api"];
+    let serving = Serving::on(dir.path(), &words).await;
+    for path in ["/", "/dead", "/login", "/assets/console.css"] {
+        let answer = serving
+            .get(path)
+            .header("accept", "text/html")
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(answer.status(), 404, "{path}");
+    }
+}
