@@ -1,6 +1,7 @@
 # The same commands for people and for CI. `make` alone lists them.
 
 CARGO ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo test verify check bench bench-evidence screenshots fmt alerts openapi clean
@@ -16,7 +17,7 @@ build: ## build the program
 	$(CARGO) build --locked -p postrider
 
 demo: build ## show what it does; ends by itself
-	@target/debug/postrider demo
+	@$(TARGET)/debug/postrider demo
 
 test: setup ## run all tests against real servers
 	@scripts/test
@@ -30,7 +31,7 @@ check: ## formatting and lints, as strict as CI
 
 bench: setup ## measure against peers and the limit (QUICK=1 SCENARIO=drain PEERS=ours,pgmq ROUNDS=5)
 	$(CARGO) build --locked --release -p postrider -p postrider-bench
-	@target/release/postrider-bench
+	@$(TARGET)/release/postrider-bench
 
 bench-evidence: setup ## attaching beside a bare loop of the same calls, and a 1 GB archive (COUNT SIZE CONNECTIONS ARCHIVE)
 	$(CARGO) run --locked --release -p postrider-evidence --example measure

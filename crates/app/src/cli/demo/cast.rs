@@ -115,10 +115,13 @@ impl Part {
         killed.map_err(|e| Failure::caused(Exit::Failed, "a worker can't be killed", &e))
     }
 
-    /// Lets it finish what it holds, and waits for its end.
-    pub async fn dismiss(mut self) {
+    /// Tells it to finish what it holds and to end.
+    pub fn dismiss(&mut self) {
         drop(self.child.stdin.take());
-        // One that does not end in time is killed when it is dropped.
+    }
+
+    /// Waits for its end. One that does not end in time is killed.
+    pub async fn gone(mut self) {
         let _ = tokio::time::timeout(END, self.child.wait()).await;
     }
 }

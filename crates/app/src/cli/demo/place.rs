@@ -1,9 +1,13 @@
 //! Where the demo lives: a directory of the caller's, which is kept, or a temporary one, which is not.
 
 use std::{
-    os::unix::fs::{DirBuilderExt, PermissionsExt},
+    fs::Permissions,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
+
+use nix::unistd::geteuid;
+use uuid::Uuid;
 
 use crate::{
     cli::Output,
@@ -21,7 +25,8 @@ impl Place {
     pub fn take(dir: Option<PathBuf>) -> Result<Self, Failure> {
         let temporary = dir.is_none();
         let dir = dir.unwrap_or_else(|| {
-            std::env::temp_dir().join(format!("postrider-demo-{}", std::process::id()))
+            let name = format!("postrider-demo-{}", Uuid::new_v4().simple());
+            std::env::temp_dir().join(name)
         });
         let failed = |e: std::io::Error| {
             let doing = format!(
@@ -30,16 +35,11 @@ impl Place {
             );
             Failure::caused(Exit::Failed, &doing, &e)
         };
-        // A temporary one must be new: somebody else could have made it first. Others may pass through, for under root the
-        // database server is another user; what is inside is private.
-        std::fs::DirBuilder::new()
-            .recursive(!temporary)
-            .mode(0o711)
-            .create(&dir)
-            .map_err(failed)?;
-        if temporary {
-            let mode = std::fs::Permissions::from_mode(0o711);
-            std::fs::set_permissions(&dir, mode).map_err(failed)?;
+        if !dir.exists() {
+            std::fs::create_dir_all(&dir).map_err(failed)?;
+            // Under root the database server is another user, who must pass through.
+            let mode = if geteuid().is_root() { 0o711 } else { 0o700 };
+            std::fs::set_permissions(&dir, Permissions::from_mode(mode)).map_err(failed)?;
         }
         let dir = dir.canonicalize().map_err(failed)?;
         Ok(Self { dir, temporary })

@@ -127,10 +127,12 @@ impl<'a> Theatre<'a> {
 
     /// Sends everybody home.
     pub async fn close(self) {
-        for worker in self.workers {
-            worker.dismiss().await;
+        let mut parts = self.workers;
+        parts.push(self.front);
+        parts.iter_mut().for_each(Part::dismiss);
+        for part in parts {
+            part.gone().await;
         }
-        self.front.dismiss().await;
     }
 
     async fn hire(&mut self) -> Result<(), Failure> {
