@@ -105,6 +105,10 @@ async fn a_demo_that_is_kept_up_serves_until_it_is_interrupted() {
     let staying = line(&mut program, "up until interrupted: ").await;
     let (_, address) = staying.split_once("interrupted: ").unwrap();
     assert!(!address.contains(":8080"), "{address}");
+    let console = reqwest::get(address.trim()).await.unwrap();
+    assert_eq!(console.status(), 200, "{address}");
+    let page = console.text().await.unwrap();
+    assert!(page.contains("<html"), "{page}");
     let orders = reqwest::get(format!("{}do/order", address.trim())).await;
     let orders: Value = orders.unwrap().json().await.unwrap();
     assert_eq!(orders["items"][0]["status"], "succeeded", "{orders}");
