@@ -54,7 +54,7 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
     serve::stop_on_signal(stop.clone())?;
     let place = Place::take(args.data_dir.clone())?;
     let result = perform(&place, &args, output, &stop).await;
-    place.leave(output);
+    place.leave(output).await;
     result
 }
 

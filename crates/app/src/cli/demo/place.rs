@@ -25,8 +25,9 @@ impl Place {
     pub fn take(dir: Option<PathBuf>) -> Result<Self, Failure> {
         let temporary = dir.is_none();
         let dir = dir.unwrap_or_else(|| {
-            let name = format!("postrider-demo-{}", Uuid::new_v4().simple());
-            std::env::temp_dir().join(name)
+            // Short, for the database's socket is below it.
+            let name = Uuid::new_v4().simple().to_string();
+            std::env::temp_dir().join(format!("postrider-demo-{}", &name[..8]))
         });
         let failed = |e: std::io::Error| {
             let doing = format!(
@@ -51,10 +52,15 @@ impl Place {
     }
 
     /// Leaves nothing behind that was not asked for.
-    pub fn leave(self, output: &Output) {
-        if self.temporary
-            && let Err(error) = std::fs::remove_dir_all(&self.dir)
-        {
+    pub async fn leave(self, output: &Output) {
+        if !self.temporary {
+            return;
+        }
+        // The socket of a server whose directory has a long name is elsewhere, and goes with the cluster.
+        if let Err(error) = postrider_embedded::remove(&self.dir).await {
+            output.say(&crate::exit::chain(&error));
+        }
+        if let Err(error) = std::fs::remove_dir_all(&self.dir) {
             let dir = self.dir.display();
             output.say(&format!("{dir} could not be removed: {error}"));
         }
