@@ -105,6 +105,8 @@ async fn a_demo_that_is_kept_up_serves_until_it_is_interrupted() {
     let staying = line(&mut program, "up until interrupted: ").await;
     let (_, address) = staying.split_once("interrupted: ").unwrap();
     assert!(!address.contains(":8080"), "{address}");
+    // Whoever uses TLS must have chosen a provider; alone in its process, this test is the first to.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let console = reqwest::get(address.trim()).await.unwrap();
     assert_eq!(console.status(), 200, "{address}");
     let page = console.text().await.unwrap();
