@@ -1,4 +1,5 @@
-//! HTTP clients that do nothing but post: one connection each, kept open, one request at a time.
+//! HTTP clients that do nothing but post: one connection each, kept open, one request at a time. All on one thread: what
+//! they use of the machine is taken from those who are measured.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -29,6 +30,22 @@ impl Loaded {
 
 /// Posts `count` bodies from so many clients; `body` makes the n-th.
 pub async fn post(
+    address: SocketAddr,
+    path: &'static str,
+    clients: u64,
+    count: u64,
+    body: impl Fn(u64) -> String + Send + Sync + 'static,
+) -> Result<Loaded> {
+    let thread = tokio::task::spawn_blocking(move || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()?
+            .block_on(post_all(address, path, clients, count, body))
+    });
+    thread.await.context("the clients broke down")?
+}
+
+async fn post_all(
     address: SocketAddr,
     path: &'static str,
     clients: u64,
