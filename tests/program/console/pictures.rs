@@ -255,6 +255,7 @@ async fn walk(scene: &Scene) {
         ("evidence", "/services/evidence"),
         ("protocols", "/services/protocols"),
         ("dead", "/dead"),
+        ("alerts", "/alerts/board"),
         ("search", "/search?q=no-such-key"),
     ] {
         scene.picture(name, path, DESK, false).await;

@@ -6,6 +6,7 @@
 //!
 //! Reading order: [`visitor`] (who looks), [`page`] (what every page has), then the pages themselves.
 
+mod alerts;
 mod assets;
 mod chart;
 mod dead;
@@ -29,6 +30,7 @@ use axum::{
 };
 use postrider_web::Tokens;
 use serde::Deserialize;
+use sqlx::PgPool;
 
 pub use problem::page as problem_page;
 
@@ -36,7 +38,7 @@ use crate::{http::State, operate::Operate, services::Apis};
 
 /// The addresses that the console answers. It knows its visitors itself and sends strangers to the login page, so the
 /// shell lets everybody come so far.
-pub const PATHS: [&str; 15] = [
+pub const PATHS: [&str; 16] = [
     "/",
     "/services/{name}",
     "/dead",
@@ -46,6 +48,7 @@ pub const PATHS: [&str; 15] = [
     "/dead/stop",
     "/trace/{id}",
     "/search",
+    "/alerts/board",
     "/login",
     "/logout",
     "/assets/console.css",
@@ -66,8 +69,10 @@ pub struct Settings {
 /// What the pages need. Cheap to clone.
 #[derive(Clone)]
 pub struct Console {
+    pool: PgPool,
     apis: Arc<Apis>,
     operate: Operate,
+    alerts: crate::alerts::State,
     history: Arc<history::History>,
     sessions: session::Sessions,
 }
@@ -78,6 +83,8 @@ impl Console {
     pub fn new(state: &State, tokens: &Arc<Tokens>, settings: Settings) -> Self {
         let pool = state.pool.clone();
         Self {
+            pool: pool.clone(),
+            alerts: state.alerts.clone(),
             apis: Arc::clone(&state.apis),
             operate: state.operate.clone(),
             history: history::History::begin(state.operate.clone()),
@@ -98,6 +105,7 @@ pub fn routes(console: Console) -> Router {
         .route("/dead/stop", post(dead::stop))
         .route("/trace/{id}", get(trace::page))
         .route("/search", get(trace::search))
+        .route("/alerts/board", get(alerts::page))
         .route_layer(from_fn_with_state(console.clone(), visitor::admit));
     let door = Router::new()
         .route("/login", get(login::page).post(login::enter))

@@ -60,6 +60,7 @@ struct Worker {
 #[template(path = "console/overview.html")]
 struct Page {
     frame: Frame,
+    alerts: Vec<String>,
     tiles: Vec<Tile>,
     cards: Vec<Card>,
     breakers: Vec<Breaker>,
@@ -82,6 +83,12 @@ pub(super) async fn page(
     cards.sort_by_key(Card::place);
     answer(&Page {
         frame: Frame::new("Overview", "overview", &visitor),
+        alerts: console
+            .alerts
+            .firing()
+            .into_iter()
+            .map(|alert| format!("{}: {}", alert.name, alert.summary))
+            .collect(),
         tiles: tiles(&overview, &console.history.of_all()),
         cards,
         breakers: overview.breakers.iter().map(breaker).collect(),

@@ -26,6 +26,8 @@ pub(super) struct Frame {
     pub who: Option<Who>,
     /// The mark that forms of this visit carry.
     pub form: String,
+    /// So many alerts fire.
+    pub firing: usize,
     /// What was searched for.
     pub searched: String,
     /// What the assets are asked for by, so that a new program is not shown in an old dress.
@@ -53,6 +55,7 @@ impl Frame {
                 by_session: visitor.by_session,
             }),
             form: visitor.visit.form_token(),
+            firing: visitor.firing,
             ..Self::bare(title)
         }
         .at(here)
@@ -65,6 +68,7 @@ impl Frame {
             here: "",
             who: None,
             form: String::new(),
+            firing: 0,
             searched: String::new(),
             stamp: super::assets::stamp(),
             services: Service::ALL,

@@ -37,6 +37,8 @@ pub(super) struct Visitor {
     pub visit: Visit,
     /// Are they logged in, so that they can log out?
     pub by_session: bool,
+    /// So many alerts fire while they look.
+    pub firing: usize,
 }
 
 impl Visitor {
@@ -81,6 +83,7 @@ pub(super) async fn admit(
         caller: caller.clone(),
         visit: visit.clone(),
         by_session,
+        firing: console.alerts.firing().len(),
     });
     let mut response = next.run(request).await;
     // For the access log.

@@ -1,0 +1,104 @@
+//! Whatever anybody wrote anywhere is text.
+
+use postrider_testkit::browser::{DESK, PHONE};
+use serde_json::json;
+
+use super::House;
+use crate::orders::order;
+
+/// Markup, quotes, template braces, text that runs the other way, and a word without end.
+fn hostile() -> String {
+    format!(
+        "<script>alert('x')</script>\"><img src=x onerror=alert(1)>' {{{{7*7}}}} <b>\u{202e}evil\u{202c} &amp; \u{0} {}",
+        "W".repeat(10_000)
+    )
+    .replace('\u{0}', "")
+}
+
+/// The part that every page which shows it must have as text.
+const SHOWN: &str = "<script>alert('x')</script>";
+
+/// Into every table whose words are shown: a message that died of it, a worker, a leader, a breaker, a deed.
+const PLANT: [&str; 6] = [
+    "insert into postrider.outbox (topic, payload, state, finished_at, attempts, error_code, error_category, error_message, cause, ordering_key)
+     values (left($1, 200), to_json($1::text), 'dead', now(), 1, $1, 'SYSTEM', $1, left($1, 200), left($1, 200))",
+    "insert into postrider.attempt (work_table, item_id, attempt, worker, started_at, outcome, code, category, message)
+     select 'postrider.outbox', id, 1, $1, now(), 'dead', $1, $1, $1 from postrider.outbox",
+    "insert into postrider.worker (id, name, work_table, kinds, ttl) values ('w', $1, $1, array[$1], interval '1 hour')",
+    "insert into postrider.leader (name, term) values (left($1, 60), 1)",
+    "insert into postrider.breaker (dependency, process, state, failures, open_until)
+     values (left($1, 60), gen_random_uuid(), 'open', 3, now() + interval '1 hour')",
+    "insert into postrider.audit (actor, action, work_table, items, reason)
+     select $1, $1, 'postrider.outbox', array[id], $1 from postrider.outbox",
+];
+
+#[tokio::test]
+async fn hostile_text_in_every_field_stays_text() {
+    let Some(house) = House::with(&[]).await else {
+        return;
+    };
+    let text = hostile();
+    let pool = house.db.pool();
+    for statement in PLANT {
+        sqlx::query(statement)
+            .bind(&text)
+            .execute(&pool)
+            .await
+            .unwrap();
+    }
+    let mut hostile_order = order("hostile");
+    hostile_order["account"] = json!(SHOWN);
+    let _ = house
+        .serving
+        .post("/do/order")
+        .json(&hostile_order)
+        .send()
+        .await;
+    let encoded =
+        |text: &str| -> String { url::form_urlencoded::byte_serialize(text.as_bytes()).collect() };
+    let title = encoded(&text.chars().take(190).collect::<String>());
+    let upload = house
+        .serving
+        .post(&format!("/protocols?title={title}"))
+        .header("content-type", "text/plain")
+        .body("Inclusion Criteria\n1. Age 18 years or older\n");
+    assert!(upload.send().await.unwrap().status().is_success());
+    let id: i64 = sqlx::query_scalar("select id from postrider.outbox where state = 'dead'")
+        .fetch_one(&pool)
+        .await
+        .unwrap();
+    let letter = format!("/dead/postrider.outbox/{id}");
+    let query = encoded(&text.chars().take(300).collect::<String>());
+    let searched = format!("/search?q={query}");
+    let filtered = format!("/dead?filter={query}");
+    for path in [
+        "/",
+        "/dead",
+        &letter,
+        "/services/protocols",
+        &searched,
+        &filtered,
+        "/services/orders",
+    ] {
+        for window in [DESK, PHONE] {
+            house.page.window(window).await;
+            house.open(path).await;
+            if path != "/services/orders" {
+                // What the overview shows may be a few seconds old; it keeps itself fresh.
+                let shown = "document.documentElement.innerHTML.includes('&lt;script&gt;alert')";
+                house.page.until(shown).await;
+            }
+            let planted = "document.querySelectorAll('img[src=x], main script, b').length";
+            assert_eq!(house.page.eval(planted).await, 0, "{path}");
+            house.assert_fits(path).await;
+        }
+    }
+    // A filter that can't be read is a 400, which a browser notes in its log; that is no breach.
+    let troubles: Vec<String> = house
+        .page
+        .troubles()
+        .into_iter()
+        .filter(|trouble| !trouble.contains("status of 400"))
+        .collect();
+    assert!(troubles.is_empty(), "{troubles:#?}");
+}
