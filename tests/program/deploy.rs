@@ -157,12 +157,25 @@ async fn every_service_works_for_a_role_that_can_not_change_the_schema_and_a_rea
     refused(&mut reader, "select postrider.drop_segments('0 seconds')").await;
     let doctor = url(&as_role(&db, "reader"));
     let examined = run_with(&["doctor", "--database-url", &doctor, "--json"]).await;
-    assert!(
-        !stdout(&examined).contains("critical"),
-        "{}",
-        stdout(&examined)
-    );
+    assert_eq!(critical(&examined), Vec::<String>::new());
     assert!(serving.terminate().await.success());
+}
+
+/// What the doctor calls critical, but for the tests' own server, which is not made to survive a power cut.
+fn critical(examined: &std::process::Output) -> Vec<String> {
+    let said: Value = serde_json::from_str(&stdout(examined)).expect("one document");
+    let findings = said["findings"].as_array().expect("findings").iter();
+    findings
+        .filter(|finding| {
+            finding["severity"] == "critical" && finding["check"] != "server/settings"
+        })
+        .map(ToString::to_string)
+        .collect()
+}
+
+/// The database's address without what only our own client knows.
+fn for_libpq(db: &TestDb) -> String {
+    db.url().split('?').next().unwrap_or_default().to_owned()
 }
 
 /// A program of PostgreSQL, where the distribution puts it.
@@ -215,7 +228,7 @@ async fn a_backup_of_database_and_store_is_restored_and_everything_is_still_know
     let mut save = pg("pg_dump");
     save.args(["--format=custom", "--file"])
         .arg(&dump)
-        .arg(db.url());
+        .arg(for_libpq(&db));
     let saved = run(save).await;
     assert!(saved.status.success(), "{}", stderr(&saved));
     let mut take = Command::new("cp");
@@ -225,7 +238,12 @@ async fn a_backup_of_database_and_store_is_restored_and_everything_is_still_know
     assert!(run(take).await.status.success());
     let mut restore = pg("pg_restore");
     restore
-        .args(["--exit-on-error", "--no-owner", "--dbname", &copy.url()])
+        .args([
+            "--exit-on-error",
+            "--no-owner",
+            "--dbname",
+            &for_libpq(&copy),
+        ])
         .arg(&dump);
     let restored = run(restore).await;
     assert!(restored.status.success(), "{}", stderr(&restored));
@@ -233,7 +251,7 @@ async fn a_backup_of_database_and_store_is_restored_and_everything_is_still_know
     let serving = Serving::start(&serve(&copy, elsewhere.path())).await;
     assert_eq!(show(serving.base()).await, before);
     let examined = run_with(&["doctor", "--database-url", &copy.url(), "--json"]).await;
-    assert!(examined.status.success(), "{}", stdout(&examined));
+    assert_eq!(critical(&examined), Vec::<String>::new());
     // A key that was used stays used: the order is not sent again.
     let again = "orders send --key k-1 --account A1 --symbol ACME --side buy --quantity 11";
     let words: Vec<&str> = again.split(' ').collect();

@@ -40,7 +40,7 @@ fn pages(letter: &str) -> Vec<(String, Vec<&'static str>)> {
         ),
         page("/dead?filter=code:NOTHING", &["No dead letter fits."]),
         page(letter, &["Payload", "Attempts", "NO_DATA", "Redrive"]),
-        page("/alerts/board", &["Alerts", "Nothing is wrong."]),
+        page("/alerts/board", &["Alerts", "Judged by the same rules"]),
         page("/search?q=ok-1", &["Timeline", "ok-1"]),
         page("/search?q=no-such-thing", &["Nothing is known by"]),
         page("/trace/ok-1", &["Timeline", "ok-1"]),

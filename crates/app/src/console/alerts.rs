@@ -30,7 +30,10 @@ struct Page {
     alerts: Vec<Alert>,
 }
 
-pub(super) async fn page(State(console): State<Console>, visitor: Visitor) -> Result<Response, Problem> {
+pub(super) async fn page(
+    State(console): State<Console>,
+    visitor: Visitor,
+) -> Result<Response, Problem> {
     let alerts: Vec<Alert> = alerts::list(&console.pool)
         .await?
         .into_iter()

@@ -11,11 +11,11 @@ use super::{
     super::{
         Console,
         login::see,
-        page::{Frame, answer_with},
+        page::{Frame, answer, answer_with},
         visitor::{Form, Visitor, safe_path},
         words,
     },
-    view::Letter,
+    view::{Letter, Operation},
 };
 use crate::operate::{
     dead::{Refused, Wish},
@@ -113,7 +113,14 @@ pub(in super::super) async fn act(
     Ok(see(&back))
 }
 
-/// `POST /dead/stop`: ends an order early.
+#[derive(Template)]
+#[template(path = "console/stop.html")]
+struct StopPage {
+    frame: Frame,
+    operation: Operation,
+}
+
+/// `POST /dead/stop`: ends an order early, once the operator has said yes.
 pub(in super::super) async fn stop(
     State(console): State<Console>,
     visitor: Visitor,
@@ -124,6 +131,15 @@ pub(in super::super) async fn stop(
         Problem::new(&INVALID_VALUE, "The form names no operation.")
             .field("operation", "is no number")
     })?;
+    if form.get("sure") != "yes" {
+        let Some(operation) = console.operate.operation(id).await? else {
+            return Ok(see("/dead"));
+        };
+        return answer(&StopPage {
+            frame: Frame::new("Stop", "dead", &visitor),
+            operation: operation.into(),
+        });
+    }
     let operator = Operator::new(visitor.caller.name());
     console.operate.stop(&operator, id).await?;
     Ok(see("/dead"))

@@ -125,7 +125,7 @@ pub(super) async fn item(
 
 /// What is to be done to dead letters.
 #[derive(Debug, Deserialize, ToSchema)]
-pub(super) struct OrderRequest {
+pub(super) struct DeedRequest {
     /// Which are meant, in the words of the listing; empty: all.
     #[schema(example = "service:payments code:TIMEOUT since:2h")]
     filter: String,
@@ -152,7 +152,7 @@ pub(super) struct OrderRequest {
 ///
 /// What fits now is meant, what dies later is not. The order is durable and goes on whatever happens to this process; the
 /// answer says how far it has come, and `/dead-letters/operations/{id}` says it again.
-#[utoipa::path(post, path = "/dead-letters/redrive", tag = "operations", security(("bearer" = ["operate"])), request_body = OrderRequest, responses(
+#[utoipa::path(post, path = "/dead-letters/redrive", tag = "operations", security(("bearer" = ["operate"])), request_body = DeedRequest, responses(
     (status = 202, description = "taken; it goes on in the background", body = OperationView),
     (status = 200, description = "with `dry_run`: what would be changed", body = Preview),
     (status = 400, description = "the filter can't be read"),
@@ -160,13 +160,13 @@ pub(super) struct OrderRequest {
 pub(super) async fn redrive(
     State(operate): State<Operate>,
     caller: Caller,
-    Json(request): Json<OrderRequest>,
+    Json(request): Json<DeedRequest>,
 ) -> Result<Response, Problem> {
     act(&operate, &caller, Action::Redrive, request).await
 }
 
 /// Archive dead letters: they are laid to rest.
-#[utoipa::path(post, path = "/dead-letters/archive", tag = "operations", security(("bearer" = ["operate"])), request_body = OrderRequest, responses(
+#[utoipa::path(post, path = "/dead-letters/archive", tag = "operations", security(("bearer" = ["operate"])), request_body = DeedRequest, responses(
     (status = 202, description = "taken; it goes on in the background", body = OperationView),
     (status = 200, description = "with `dry_run`: what would be changed", body = Preview),
     (status = 400, description = "the filter can't be read"),
@@ -174,7 +174,7 @@ pub(super) async fn redrive(
 pub(super) async fn archive(
     State(operate): State<Operate>,
     caller: Caller,
-    Json(request): Json<OrderRequest>,
+    Json(request): Json<DeedRequest>,
 ) -> Result<Response, Problem> {
     act(&operate, &caller, Action::Archive, request).await
 }
@@ -183,7 +183,7 @@ async fn act(
     operate: &Operate,
     caller: &Caller,
     action: Action,
-    request: OrderRequest,
+    request: DeedRequest,
 ) -> Result<Response, Problem> {
     let longest = request.reason.as_ref().map_or(0, String::len);
     if longest > LONGEST_REASON {
