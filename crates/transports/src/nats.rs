@@ -33,10 +33,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(10);
 /// A batch that was pulled and not acknowledged for this long comes again. Committing one takes a moment.
 const ACK_WAIT: Duration = Duration::from_secs(10);
-/// At most so many messages are taken in at once.
+/// At most so many messages are in our hands unacknowledged.
 const MOST: usize = 500;
-/// The server hands out no more than this unacknowledged, to all intakes of a group together.
-const WINDOW: usize = 4 * MOST;
 
 /// A transport through the NATS servers at this address (several with commas between them). It connects when it is first used.
 #[must_use]
@@ -168,7 +166,7 @@ impl Nats {
             deliver_policy: DeliverPolicy::New,
             ack_policy: AckPolicy::Explicit,
             ack_wait: ACK_WAIT,
-            max_ack_pending: i64::try_from(WINDOW).unwrap_or(i64::MAX),
+            max_ack_pending: i64::try_from(4 * MOST).unwrap_or(i64::MAX),
             ..pull::Config::default()
         };
         stream

@@ -181,8 +181,7 @@ impl Town {
                 .await;
                 match round % 4 {
                     1 => {
-                        // NATS goes in order: after a crash its server may leave messages behind (docs/transports.md).
-                        let crash = round % 8 == 1 && self.carrier.name() != "nats";
+                        let crash = round % 8 == 1;
                         self.carrier.restart(crash).await;
                         self.kills.fetch_add(1, SeqCst);
                     }

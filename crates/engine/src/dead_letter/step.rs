@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use postrider_crashpoint as crashpoint;
 use sqlx::types::Json;
 use sqlx::types::time::OffsetDateTime;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
@@ -124,7 +123,6 @@ impl DeadLetters {
             .list(&mut *tx, &filter, taken.reached.as_ref(), limit)
             .await?;
         let counted = self.piece(&mut tx, &taken, &page).await?;
-        crashpoint::point!("operation.before_commit")?;
         let over = (page.len() as i64) < due
             || taken.remaining.is_some_and(|most| most <= counted.changed);
         sqlx::query(ADVANCE)

@@ -4,15 +4,10 @@
 //! way leaves a hole until the server delivers it again. So order is kept by the stream's own numbers: a message is let
 //! through when all before it were acknowledged or are let through first. A hole is waited for, unless the server says that
 //! nobody else holds anything: then what is missing was deleted.
-//!
-//! After a crash the hole is what the dead one had pulled, which the server keeps back for a while. Until then everything
-//! behind it is pulled and kept, as far as the server hands out without acknowledgements; then only what is missing can
-//! come. Letting go of it instead would make the next hole: a group would crawl from one time limit to the next.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use async_nats::jetstream::AckKind;
 use async_nats::jetstream::consumer::PullConsumer;
 use async_nats::jetstream::message::Acker;
 use futures_util::StreamExt;
@@ -20,7 +15,7 @@ use futures_util::future::BoxFuture;
 use postrider_engine::transport::{Message, TransportError};
 use tokio::time::Instant;
 
-use super::{ACK_WAIT, Link, MOST, NAME, WINDOW, consumer_name, stream_name, unavailable};
+use super::{ACK_WAIT, Link, MOST, NAME, consumer_name, stream_name, unavailable};
 use crate::outside::{Arrival, Cause, Source};
 
 const MOST_BYTES: usize = 8 * 1024 * 1024;
@@ -63,10 +58,13 @@ impl NatsSource {
 
     async fn fetch(&mut self, wait: Duration) -> Result<Vec<Message>, Cause> {
         self.taken.clear();
-        self.keep_held().await;
+        // The server will deliver these again, perhaps to somebody else.
+        self.held
+            .retain(|_, held| held.since.elapsed() < ACK_WAIT * 3 / 4);
         let consumer = self.consumer().await?;
-        let room = WINDOW.saturating_sub(self.held.len());
-        self.pull(&consumer, room.min(MOST), None).await?;
+        let before = self.held.len();
+        self.pull(&consumer, MOST.saturating_sub(before), None)
+            .await?;
         if self.held.is_empty() {
             self.pull(&consumer, 1, Some(wait)).await?;
         }
@@ -80,21 +78,6 @@ impl NatsSource {
             tokio::time::sleep(HOLE).await;
         }
         Ok(batch)
-    }
-
-    /// Tells the server that what waits for a hole is still in good hands.
-    async fn keep_held(&mut self) {
-        for held in self.held.values_mut() {
-            if held.since.elapsed() < ACK_WAIT / 4 {
-                continue;
-            }
-            if held.acker.ack_with(AckKind::Progress).await.is_ok() {
-                held.since = Instant::now();
-            }
-        }
-        // The server will deliver these again, perhaps to somebody else.
-        self.held
-            .retain(|_, held| held.since.elapsed() < ACK_WAIT * 3 / 4);
     }
 
     async fn consumer(&mut self) -> Result<PullConsumer, Cause> {
@@ -178,7 +161,7 @@ impl NatsSource {
         let mut batch = Vec::new();
         while let Some(first) = self.held.first_entry() {
             let number = *first.key();
-            if number > self.next || batch.len() >= MOST {
+            if number > self.next {
                 break;
             }
             self.next = self.next.max(number + 1);
