@@ -72,7 +72,10 @@ async fn a_payment_is_made_shown_listed_and_reconciled_from_the_command_line() {
     ])
     .await;
     let doctor: Value = serde_json::from_str(&stdout(&doctor)).unwrap();
-    assert_ne!(doctor["worst"], "critical", "{doctor}");
+    let findings = doctor["findings"].as_array().unwrap();
+    // How full this machine's disk is, is not what is tested.
+    let critical = |f: &&Value| f["severity"] == "critical" && f["check"] != "server/disk";
+    assert_eq!(findings.iter().find(critical), None);
 }
 
 #[tokio::test]

@@ -46,17 +46,7 @@ macro_rules! over {
 over!(postgres, None);
 over!(kafka, Some(Kind::Kafka));
 over!(rabbitmq, Some(Kind::Rabbitmq));
-
-/// Only `chance`, where reconciliation settles what the broker has lost: in `assured`, payments stayed pending over NATS
-/// because a restarted server left messages behind (docs/transports.md).
-mod nats {
-    use postrider_testkit::servers::Kind;
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn chance_what_is_pending_says_truly_why_and_once_reconciled_it_stays_so() {
-        super::chance(Some(Kind::Nats)).await;
-    }
-}
+over!(nats, Some(Kind::Nats));
 
 async fn assured(kind: Option<Kind>) {
     let Some(town) = Town::build(kind, "assured").await else {

@@ -4,6 +4,7 @@
 //! pull consumer of it. A message is confirmed by the stream's own acknowledgement; its id is the `Nats-Msg-Id`, by which
 //! the server recognises a repeat within its window and our inbox at any time. A subject without a stream is unroutable.
 
+mod residue;
 mod source;
 
 use std::collections::HashSet;
@@ -161,9 +162,11 @@ impl Nats {
             Err(error) => return Err(unavailable(error)),
         };
         let name = consumer_name(group);
+        // A number, where "new" would do: a server that lost a consumer's place would begin anew behind what is waiting.
+        let start_sequence = stream.cached_info().state.last_sequence + 1;
         let wanted = pull::Config {
             durable_name: Some(name.clone()),
-            deliver_policy: DeliverPolicy::New,
+            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence },
             ack_policy: AckPolicy::Explicit,
             ack_wait: ACK_WAIT,
             max_ack_pending: i64::try_from(4 * MOST).unwrap_or(i64::MAX),

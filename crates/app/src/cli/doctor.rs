@@ -90,8 +90,11 @@ fn disk(config: &Config) -> Option<Finding> {
     }
     let data_dir = config.data_dir();
     let space = nix::sys::statvfs::statvfs(&data_dir).ok()?;
+    // What is kept back for root is nobody's: as `df` counts.
+    let used = space.blocks().saturating_sub(space.blocks_free());
+    let available = space.blocks_available();
     #[allow(clippy::cast_precision_loss, reason = "a share for people")]
-    let share = space.blocks_available() as f64 / space.blocks().max(1) as f64;
+    let share = available as f64 / (used + available).max(1) as f64;
     let severity = LEAST_FREE
         .iter()
         .find(|(least, _)| share < *least)

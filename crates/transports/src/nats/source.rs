@@ -9,12 +9,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::PullConsumer;
-use async_nats::jetstream::message::Acker;
+use async_nats::HeaderMap;
+use async_nats::jetstream::message::{Acker, StreamMessage};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use postrider_engine::transport::{Message, TransportError};
 use tokio::time::Instant;
 
+use super::residue::Residue;
 use super::{ACK_WAIT, Link, MOST, NAME, consumer_name, stream_name, unavailable};
 use crate::outside::{Arrival, Cause, Source};
 
@@ -35,6 +37,7 @@ pub(super) struct NatsSource {
     held: BTreeMap<u64, Held>,
     /// Let through and not acknowledged.
     taken: Vec<Acker>,
+    residue: Residue,
 }
 
 struct Held {
@@ -53,6 +56,7 @@ impl NatsSource {
             next: 0,
             held: BTreeMap::new(),
             taken: Vec::new(),
+            residue: Residue::default(),
         }
     }
 
@@ -62,6 +66,18 @@ impl NatsSource {
         self.held
             .retain(|_, held| held.since.elapsed() < ACK_WAIT * 3 / 4);
         let consumer = self.consumer().await?;
+        let left = self
+            .residue
+            .find(&self.link, &self.topic, &consumer)
+            .await?;
+        if !left.is_empty() {
+            tracing::warn!(count = left.len(), topic = self.topic, group = self.group,
+                "the server had left messages behind; they are taken from the stream");
+            let open = |message: StreamMessage| {
+                self.open(message.sequence, message.headers, &message.payload)
+            };
+            return Ok(left.into_iter().map(open).collect());
+        }
         let before = self.held.len();
         self.pull(&consumer, MOST.saturating_sub(before), None)
             .await?;
@@ -126,7 +142,16 @@ impl NatsSource {
     fn hold(&mut self, came: async_nats::jetstream::Message) -> Result<(), Cause> {
         let number = came.info()?.stream_sequence;
         let (came, acker) = came.split();
-        let headers = came.headers.unwrap_or_default();
+        let held = Held {
+            message: self.open(number, came.headers.unwrap_or_default(), &came.payload),
+            acker,
+            since: Instant::now(),
+        };
+        self.held.insert(number, held);
+        Ok(())
+    }
+
+    fn open(&self, number: u64, headers: HeaderMap, payload: &[u8]) -> Message {
         let mut id = None;
         let mut fields = Vec::new();
         for (name, values) in headers.iter() {
@@ -145,16 +170,10 @@ impl NatsSource {
             place: [NAME, &stream_name(&self.topic), &number.to_string()],
             topic: &self.topic,
             key: None,
-            payload: &came.payload,
+            payload,
             fields,
         };
-        let held = Held {
-            message: arrival.open(),
-            acker,
-            since: Instant::now(),
-        };
-        self.held.insert(number, held);
-        Ok(())
+        arrival.open()
     }
 
     fn let_through(&mut self) -> Vec<Message> {
@@ -201,7 +220,8 @@ impl Source for NatsSource {
             for acker in self.taken.drain(..) {
                 acker.ack().await.map_err(unavailable)?;
             }
-            Ok(())
+            let settled = self.residue.settle(&self.link, &self.topic).await;
+            settled.map_err(unavailable)
         })
     }
 
