@@ -56,8 +56,11 @@ impl Residue {
         if group.ack_floor.stream_sequence < self.end {
             return Ok(Vec::new());
         }
-        let found = match self.read(&stream, &subject(topic)).await {
-            Ok(found) => found,
+        let found = match read(&stream, topic, self.seen + 1, self.end).await {
+            Ok((found, seen)) => {
+                self.seen = seen;
+                found
+            }
             Err(error) => {
                 // Without the right to read a stream there is still the consumer: what it hands out must not wait for this.
                 tracing::warn!(%error, topic, "can't see what a restart left behind; allow $JS.API.STREAM.MSG.GET");
@@ -67,29 +70,6 @@ impl Residue {
         };
         if info.state.consumer_count == 1 {
             self.taken = found.iter().map(|message| message.sequence).collect();
-        }
-        Ok(found)
-    }
-
-    async fn read(
-        &mut self,
-        stream: &Stream<Info>,
-        subject: &str,
-    ) -> Result<Vec<StreamMessage>, Cause> {
-        let mut found = Vec::new();
-        while found.len() < MOST && self.seen < self.end {
-            let next = stream.raw_message_builder().sequence(self.seen + 1);
-            match next.next_by_subject(subject).send().await {
-                Ok(message) if message.sequence <= self.end => {
-                    self.seen = message.sequence;
-                    found.push(message);
-                }
-                Ok(_) => self.seen = self.end,
-                Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => {
-                    self.seen = self.end;
-                }
-                Err(error) => return Err(error.into()),
-            }
         }
         Ok(found)
     }
@@ -105,4 +85,28 @@ impl Residue {
         }
         Ok(())
     }
+}
+
+/// What the stream holds from one number to another, and up to which number that is all there is.
+pub(super) async fn read(
+    stream: &Stream<Info>,
+    topic: &str,
+    from: u64,
+    to: u64,
+) -> Result<(Vec<StreamMessage>, u64), Cause> {
+    let mut found: Vec<StreamMessage> = Vec::new();
+    let mut seen = from.saturating_sub(1);
+    while found.len() < MOST && seen < to {
+        let next = stream.raw_message_builder().sequence(seen + 1);
+        match next.next_by_subject(subject(topic)).send().await {
+            Ok(message) if message.sequence <= to => {
+                seen = message.sequence;
+                found.push(message);
+            }
+            Ok(_) => seen = to,
+            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => seen = to,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok((found, seen))
 }

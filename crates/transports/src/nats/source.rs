@@ -2,27 +2,30 @@
 //!
 //! A pull consumer hands out messages to whoever asks: two intakes of a group get pieces, and an answer that gets lost on its
 //! way leaves a hole until the server delivers it again. So order is kept by the stream's own numbers: a message is let
-//! through when all before it were acknowledged or are let through first. A hole is waited for, unless the server says that
-//! nobody else holds anything: then what is missing was deleted.
+//! through when all before it were acknowledged or are let through first. A hole is waited for, but not for long: what dead
+//! hands hold would come back only after the server's time limit, and a server that lost the group's place would keep us
+//! waiting for what is long gone. What the stream itself still has there is read from it; whoever brings it again is late.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::PullConsumer;
 use async_nats::HeaderMap;
+use async_nats::jetstream::consumer::PullConsumer;
 use async_nats::jetstream::message::{Acker, StreamMessage};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use postrider_engine::transport::{Message, TransportError};
 use tokio::time::Instant;
 
-use super::residue::Residue;
+use super::residue::{self, Residue};
 use super::{ACK_WAIT, Link, MOST, NAME, consumer_name, stream_name, unavailable};
 use crate::outside::{Arrival, Cause, Source};
 
 const MOST_BYTES: usize = 8 * 1024 * 1024;
 /// How long to wait before a hole is looked at again.
 const HOLE: Duration = Duration::from_millis(20);
+/// How long others have to acknowledge what is missing here.
+const OTHERS: Duration = Duration::from_secs(2);
 /// What an answer may take beyond the wait that was asked for.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -38,6 +41,8 @@ pub(super) struct NatsSource {
     /// Let through and not acknowledged.
     taken: Vec<Acker>,
     residue: Residue,
+    /// Something is missing, since then.
+    hole: Option<Instant>,
 }
 
 struct Held {
@@ -57,6 +62,7 @@ impl NatsSource {
             held: BTreeMap::new(),
             taken: Vec::new(),
             residue: Residue::default(),
+            hole: None,
         }
     }
 
@@ -71,12 +77,13 @@ impl NatsSource {
             .find(&self.link, &self.topic, &consumer)
             .await?;
         if !left.is_empty() {
-            tracing::warn!(count = left.len(), topic = self.topic, group = self.group,
-                "the server had left messages behind; they are taken from the stream");
-            let open = |message: StreamMessage| {
-                self.open(message.sequence, message.headers, &message.payload)
-            };
-            return Ok(left.into_iter().map(open).collect());
+            tracing::warn!(
+                count = left.len(),
+                topic = self.topic,
+                group = self.group,
+                "the server had left messages behind; they are taken from the stream"
+            );
+            return Ok(self.open_all(left));
         }
         let before = self.held.len();
         self.pull(&consumer, MOST.saturating_sub(before), None)
@@ -86,14 +93,46 @@ impl NatsSource {
         }
         let batch = self.let_through();
         if !batch.is_empty() || self.held.is_empty() {
+            self.hole = None;
             return Ok(batch);
         }
         self.look(&consumer).await?;
         let batch = self.let_through();
-        if batch.is_empty() {
-            tokio::time::sleep(HOLE).await;
+        if !batch.is_empty() {
+            return Ok(batch);
         }
-        Ok(batch)
+        if self.hole.get_or_insert_with(Instant::now).elapsed() < OTHERS {
+            tokio::time::sleep(HOLE).await;
+            return Ok(Vec::new());
+        }
+        self.fill().await
+    }
+
+    /// Reads from the stream what is missing before the first that is held.
+    async fn fill(&mut self) -> Result<Vec<Message>, Cause> {
+        let Some((first, _)) = self.held.first_key_value() else {
+            return Ok(Vec::new());
+        };
+        let context = self.link.context().await?;
+        let stream = context.get_stream(stream_name(&self.topic)).await?;
+        self.hole = None;
+        match residue::read(&stream, &self.topic, self.next, first - 1).await {
+            Ok((missing, seen)) => {
+                self.next = seen + 1;
+                Ok(self.open_all(missing))
+            }
+            Err(error) => {
+                // It comes again from the server, only later.
+                tracing::warn!(%error, topic = self.topic, "can't see what is missing; allow $JS.API.STREAM.MSG.GET");
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    fn open_all(&self, messages: Vec<StreamMessage>) -> Vec<Message> {
+        let open =
+            |message: StreamMessage| self.open(message.sequence, message.headers, &message.payload);
+        messages.into_iter().map(open).collect()
     }
 
     async fn consumer(&mut self) -> Result<PullConsumer, Cause> {

@@ -196,6 +196,35 @@ async fn what_waits_in_the_database_is_bounded(broker: &Shared) {
     assert_eq!(came.len(), ALL);
 }
 
+/// The broker keeps back for a while what the dead one had in its hands. What is behind it may wait for that, once: it must
+/// not crawl from one time limit to the next.
+async fn a_crash_in_front_of_many_messages_holds_them_up_only_once(broker: &Shared) {
+    const ALL: usize = 6_000;
+    let names = Names::new("crawl");
+    let (here, there) = (broker.transport(), broker.transport());
+    let trap = crash::at("intake.before_commit").pause();
+    let consumer = here.subscribe(names.subscription()).await.unwrap();
+    let mut messages: Vec<Message> = (0..ALL).map(|n| names.message(n)).collect();
+    for message in &mut messages {
+        message.key = None;
+    }
+    for batch in messages.chunks(500) {
+        publish(&there, batch).await;
+    }
+    tokio::time::timeout(DEADLINE, trap.reached())
+        .await
+        .unwrap();
+    drop(consumer);
+    drop(here);
+    drop(trap);
+    let _consumer = there.subscribe(names.subscription()).await.unwrap();
+    within(DEADLINE, "all are in the database", async || {
+        let stored = deliveries(&broker.db, &names.group).await;
+        if stored == 6_000 { Ok(()) } else { Err(stored) }
+    })
+    .await;
+}
+
 /// Two databases, the outbox, the publisher and the inbox, and a broker that is killed twice on the way.
 async fn every_effect_happens_once_whatever_the_broker_does(kind: Kind) {
     const ALL: i64 = 300;
@@ -313,6 +342,7 @@ macro_rules! on {
             a_strangers_message_blocks_nobody,
             a_subscription_that_is_a_row_is_brought_to_the_broker,
             what_waits_in_the_database_is_bounded,
+            a_crash_in_front_of_many_messages_holds_them_up_only_once,
         );
     };
 }
