@@ -6,13 +6,13 @@ use std::{future::Future, sync::Arc};
 use tokio::sync::{mpsc, oneshot};
 
 /// Why there is no answer. Shared, because one failure is the answer to many questions.
-pub(crate) type Unanswered = Arc<sqlx::Error>;
+pub type Unanswered = Arc<sqlx::Error>;
 
 type Question<Q, A> = (Q, oneshot::Sender<Result<A, Unanswered>>);
 
 /// Where to ask. The clerk behind it ends with the last desk.
 #[derive(Debug)]
-pub(crate) struct Desk<Q, A> {
+pub struct Desk<Q, A> {
     questions: mpsc::Sender<Question<Q, A>>,
 }
 

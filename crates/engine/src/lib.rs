@@ -12,6 +12,7 @@ pub mod audit;
 pub mod breaker;
 pub mod counters;
 pub mod dead_letter;
+pub mod desk;
 pub mod digest;
 pub mod doctor;
 pub mod duration;

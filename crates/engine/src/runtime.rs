@@ -24,6 +24,7 @@ mod options;
 mod registry;
 mod rescuer;
 mod settler;
+mod together;
 mod told;
 mod verdict;
 mod worker;

@@ -5,7 +5,7 @@
 //! artifacts still held by itself, and sends them once more under the same ids: the API knows them, or attaches them
 //! now. The call that nobody recorded stands in the journal as lost, not as an attempt.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use futures_util::future::join_all;
 use postrider_engine::{
     Error, Result,
     breaker::{self, Breaker, Breakers},
+    desk::Desk,
     failure::Failure,
     lease::Item,
     outbox::OUTBOX,
@@ -32,7 +33,7 @@ use crate::{
     counters, files,
     model::{Code, RetryStatus, after_failure},
     store::{
-        attach::{self, Held, Holder, Told, Written},
+        attach::{self, Conclusion, Held, Holder, Told, Written},
         schedule,
     },
 };
@@ -43,12 +44,28 @@ pub const DEPENDENCY: &str = "evidence.case_api";
 /// So many artifacts of a row are handled per claim: a worker that dies loses no more than these.
 const PIECE: i64 = 32;
 
+/// Rows under way for each call that is allowed at once: while some are sent, others are held and recorded, many in one
+/// statement.
+const ROWS_PER_CALL: usize = 4;
+const MOST_ROWS: usize = 256;
+
 /// What a claim gives us of an event.
 #[derive(Debug, Clone, Copy, Deserialize)]
 struct Task {
     event_id: Uuid,
     file_job_row_id: Uuid,
     is_retry: bool,
+}
+
+impl Task {
+    const fn holder(self, id: i64) -> Holder {
+        Holder {
+            task: id,
+            row: self.file_job_row_id,
+            event: self.event_id,
+            is_retry: self.is_retry,
+        }
+    }
 }
 
 /// What came of one artifact.
@@ -73,31 +90,38 @@ pub fn worker(
         .map_err(|error| Error::invalid("evidence.retry", error.to_string()))?;
     counters::register();
     let name = format!("pid-{}", std::process::id());
+    let rows = (ROWS_PER_CALL * settings.concurrency).clamp(1, MOST_ROWS);
     let sender = Arc::new(Sender {
-        pool: pool.clone(),
         store,
         cases,
         breaker: breakers.get_with(DEPENDENCY, breaker),
         policy,
         look_up: settings.case_api.look_up,
         calls: Semaphore::new(settings.concurrency),
+        gate: gate(&pool, &name, rows),
         waker: Waker::new(pool.clone()),
         name: name.clone(),
         results: Mutex::default(),
     });
-    let (dying, teller) = (Arc::clone(&sender), Arc::clone(&sender));
+    let (writer, dying, teller) = (
+        Arc::clone(&sender),
+        Arc::clone(&sender),
+        Arc::clone(&sender),
+    );
     let handler = Handler::new(move |item| Arc::clone(&sender).handle(item))
-        .concurrency(settings.concurrency)
+        .concurrency(rows)
+        .write_together(move |tx, conclusions: Vec<Arc<Conclusion>>| {
+            let sender = Arc::clone(&writer);
+            Box::pin(async move { sender.record(tx, &conclusions).await })
+        })
         .on_dead(move |item, failure| Arc::clone(&dying).mourn(item, failure))
         .on_settled(move |item, _| teller.announce(item.id));
     let options = WorkerOptions {
         name,
         lease: settings.lease.seconds,
-        batch: u32::try_from(settings.concurrency)
-            .unwrap_or(u32::MAX)
-            .clamp(1, 500),
+        batch: u32::try_from(rows).unwrap_or(u32::MAX),
         // What is claimed ahead is lost time when the worker dies: little is enough to keep the senders busy.
-        prefetch: settings.concurrency,
+        prefetch: rows,
         rescue_every: settings.lease.seconds.min(Duration::from_secs(1)),
         ..WorkerOptions::default()
     };
@@ -106,8 +130,38 @@ pub fn worker(
         .handle_others(handler))
 }
 
+/// Where rows that begin at the same time hold their artifacts together.
+fn gate(pool: &PgPool, worker: &str, most: usize) -> Desk<Holder, Vec<Held>> {
+    let (pool, worker) = (pool.clone(), worker.to_owned());
+    Desk::open(most, move |holders: Vec<Holder>| {
+        let (pool, worker) = (pool.clone(), worker.clone());
+        async move { hold(&pool, &worker, &holders).await }
+    })
+}
+
+/// What each holds, in their order.
+async fn hold(
+    pool: &PgPool,
+    worker: &str,
+    holders: &[Holder],
+) -> Result<Vec<Vec<Held>>, sqlx::Error> {
+    let mut by_task: HashMap<i64, Vec<Held>> = HashMap::new();
+    let mut connection = pool.acquire().await?;
+    let mut left = holders.to_vec();
+    while !left.is_empty() {
+        let mut rows = HashSet::new();
+        let (now, later) = left.into_iter().partition(|h| rows.insert(h.row));
+        left = later;
+        let now: Vec<Holder> = now;
+        for held in attach::hold(&mut connection, worker, &now, PIECE).await? {
+            by_task.entry(held.task).or_default().push(held);
+        }
+    }
+    let of = |holder: &Holder| by_task.remove(&holder.task).unwrap_or_default();
+    Ok(holders.iter().map(of).collect())
+}
+
 struct Sender {
-    pool: PgPool,
     store: Store,
     cases: Arc<dyn CaseApi>,
     breaker: Arc<Breaker>,
@@ -115,6 +169,7 @@ struct Sender {
     look_up: bool,
     /// Rows are handled side by side, and so are the files of a row: this bounds the calls of all.
     calls: Semaphore,
+    gate: Desk<Holder, Vec<Held>>,
     waker: Waker,
     name: String,
     /// What a task has written, until it is known to be committed.
@@ -126,8 +181,8 @@ impl Sender {
         let task: Task = item.read()?;
         // Left over from a settling that did not happen.
         drop(self.take(item.id));
-        let holder = self.holder(item.id, task);
-        let held = match self.hold(holder).await {
+        let holder = task.holder(item.id);
+        let held = match self.gate.ask(holder).await {
             Ok(held) => held,
             Err(error) if postrider_engine::error::database_is_transient(&error) => {
                 tracing::warn!(%error, "the database is away: nothing is sent");
@@ -142,21 +197,7 @@ impl Sender {
         let more = i64::try_from(held.len()).unwrap_or(i64::MAX) >= PIECE;
         let attempts = join_all(held.iter().map(|artifact| self.attempt(artifact))).await;
         postrider_crashpoint::point!("evidence.attached")?;
-        Ok(Arc::clone(&self).conclude(item.id, task, attempts, more))
-    }
-
-    async fn hold(&self, holder: Holder<'_>) -> Result<Vec<Held>, sqlx::Error> {
-        attach::hold(&mut *self.pool.acquire().await?, holder, PIECE).await
-    }
-
-    fn holder(&self, id: i64, task: Task) -> Holder<'_> {
-        Holder {
-            task: id,
-            row: task.file_job_row_id,
-            event: task.event_id,
-            is_retry: task.is_retry,
-            worker: &self.name,
-        }
+        Ok(conclude(holder, attempts, more))
     }
 
     async fn attempt(&self, held: &Held) -> Attempt {
@@ -230,40 +271,21 @@ impl Sender {
         })
     }
 
-    /// The verdict, and everything that is written with it.
-    fn conclude(
-        self: Arc<Self>,
-        id: i64,
-        task: Task,
-        attempts: Vec<Attempt>,
-        more: bool,
-    ) -> Handled {
-        let (mut told, mut put_off) = (Vec::with_capacity(attempts.len()), Vec::new());
-        let mut wait = Duration::ZERO;
-        for attempt in attempts {
-            match attempt {
-                Attempt::Made(made) => told.push(made),
-                Attempt::Later(artifact, later) => {
-                    put_off.push(artifact);
-                    wait = wait.max(later);
-                }
-            }
+    async fn record(
+        &self,
+        tx: &mut PgConnection,
+        conclusions: &[Arc<Conclusion>],
+    ) -> Result<(), BoxError> {
+        let written = attach::record(tx, &self.name, conclusions).await;
+        let mut by_task: HashMap<i64, Vec<Written>> = HashMap::new();
+        for result in written.map_err(unbox)? {
+            by_task.entry(result.task).or_default().push(result);
         }
-        let verdict = if more || !put_off.is_empty() {
-            Verdict::Snooze(wait)
-        } else {
-            Verdict::Done
-        };
-        Handled::from(verdict).with(move |tx| {
-            Box::pin(async move {
-                let written = attach::record(tx, self.holder(id, task), &told).await;
-                let written = written.map_err(unbox)?;
-                attach::release(tx, id, &put_off).await?;
-                postrider_crashpoint::point!("evidence.recorded")?;
-                self.keep(id, written);
-                Ok(())
-            })
-        })
+        postrider_crashpoint::point!("evidence.recorded")?;
+        for (task, written) in by_task {
+            self.keep(task, written);
+        }
+        Ok(())
     }
 
     /// A task that is given up takes its untried artifacts with it: they failed, and both notifications can come.
@@ -272,8 +294,9 @@ impl Sender {
         let (id, failure) = (item.id, failure.clone());
         Some(Box::new(move |tx| {
             Box::pin(async move {
-                let holder = self.holder(id, task);
-                let written = give_up(tx, &self.policy, holder, &failure.to_string()).await;
+                let holder = task.holder(id);
+                let why = failure.to_string();
+                let written = give_up(tx, &self.policy, &self.name, holder, &why).await;
                 self.keep(id, written.map_err(unbox)?);
                 Ok(())
             })
@@ -307,6 +330,31 @@ impl Sender {
     }
 }
 
+/// The verdict, with everything that is written at its settling.
+fn conclude(holder: Holder, attempts: Vec<Attempt>, more: bool) -> Handled {
+    let (mut told, mut put_off) = (Vec::with_capacity(attempts.len()), Vec::new());
+    let mut wait = Duration::ZERO;
+    for attempt in attempts {
+        match attempt {
+            Attempt::Made(made) => told.push(made),
+            Attempt::Later(artifact, later) => {
+                put_off.push(artifact);
+                wait = wait.max(later);
+            }
+        }
+    }
+    let verdict = if more || !put_off.is_empty() {
+        Verdict::Snooze(wait)
+    } else {
+        Verdict::Done
+    };
+    Handled::from(verdict).carrying(Conclusion {
+        holder,
+        told,
+        put_off,
+    })
+}
+
 /// What a failure means for an artifact: whether it is tried again, and when.
 fn failure_of(
     policy: &Policy,
@@ -338,15 +386,18 @@ fn failure_of(
 async fn give_up(
     tx: &mut PgConnection,
     policy: &Policy,
-    holder: Holder<'_>,
+    worker: &str,
+    holder: Holder,
     why: &str,
 ) -> Result<Vec<Written>> {
-    let held = attach::hold(tx, holder, i64::MAX).await?;
-    let told: Vec<Told> = held
-        .iter()
-        .map(|held| failure_of(policy, held, Code::SystemError, why, None))
-        .collect();
-    attach::record(tx, holder, &told).await
+    let held = attach::hold(tx, worker, &[holder], i64::MAX).await?;
+    let failed = |held: &Held| failure_of(policy, held, Code::SystemError, why, None);
+    let conclusion = Conclusion {
+        holder,
+        told: held.iter().map(failed).collect(),
+        put_off: Vec::new(),
+    };
+    attach::record(tx, worker, &[Arc::new(conclusion)]).await
 }
 
 /// The same for a row whose first event died before it became a task; says how many artifacts were marked.
@@ -365,9 +416,8 @@ pub(crate) async fn give_up_row(
         row,
         event,
         is_retry: false,
-        worker: "scheduler",
     };
-    let written = give_up(&mut tx, policy, holder, why).await?;
+    let written = give_up(&mut tx, policy, "scheduler", holder, why).await?;
     tx.commit().await?;
     Ok(written.len())
 }

@@ -23,7 +23,6 @@ pub mod accept;
 pub mod completion;
 pub mod counters;
 mod dependency;
-mod desk;
 mod events;
 mod file;
 pub mod http;

@@ -9,6 +9,7 @@ use std::{sync::Arc, time::Duration};
 use postrider_engine::{
     Error, Result,
     breaker::{self, Breakers},
+    desk::Desk,
     failure::Failure,
     lease::{Item, Outcome},
     retry::Policy,
@@ -25,7 +26,6 @@ use crate::{
     completion::Completer,
     counters,
     dependency::Dependency,
-    desk::Desk,
     file::{self, File},
     model::Input,
     source::{Ended, Source, SourceError},

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 use postrider_crashpoint as crashpoint;
 use sqlx::{Connection, PgConnection, PgPool};
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -15,6 +16,7 @@ use super::decide::{decide, panicked, unexpected};
 use super::flow::Flow;
 use super::registry::Registry;
 use super::settler::count_settled;
+use super::together::{Carried, Ended, Joint};
 use super::{BoxError, Effect, Handled, Handler, Verdict};
 use crate::error::is_transient;
 use crate::failure::{Category, Failure};
@@ -42,6 +44,8 @@ pub(super) struct Executor {
     pub flow: Arc<Flow>,
     pub registry: Arc<Registry>,
     pub settle: mpsc::UnboundedSender<Settlement>,
+    /// For those with something to write.
+    pub together: mpsc::UnboundedSender<Joint>,
     /// Ordering keys whose next item could not be made due yet.
     pub busy_keys: mpsc::UnboundedSender<Vec<String>>,
     /// How long an effect and its settling may take.
@@ -111,9 +115,22 @@ impl Executor {
                 metrics::histogram!("postrider_handler_seconds", "table" => self.queue.table().name)
                     .record(took.as_secs_f64());
                 let mut kept = kept.into_iter();
-                for ((lease, lost), handled) in leases.into_iter().zip(&lost).zip(answers) {
-                    self.judge(handler, lease, kept.next(), handled, took, lost)
-                        .await;
+                let carries = answers.iter().any(|handled| handled.carries.is_some());
+                let judging =
+                    leases
+                        .into_iter()
+                        .zip(&lost)
+                        .zip(answers)
+                        .map(|((lease, lost), handled)| {
+                            self.judge(handler, lease, kept.next(), handled, took, lost)
+                        });
+                if carries {
+                    // Values gather only if nobody waits for the one before.
+                    join_all(judging).await;
+                } else {
+                    for judging in judging {
+                        judging.await;
+                    }
                 }
             }
         }
@@ -155,7 +172,18 @@ impl Executor {
         }
         let told = handler.told(item.as_ref(), &outcome);
         let settlement = Settlement::new(lease, outcome).took(took).told(told);
-        let Some(refused) = self.settle(settlement, effects, lost).await else {
+        let carried = handled.carries.map(|value| handler.carried(value));
+        let settled = match carried {
+            Some(carried) if effects.is_empty() => self.join(settlement, carried).await,
+            Some(Carried { value, write }) => {
+                effects.push(Box::new(move |tx| {
+                    Box::pin(async move { write(tx, vec![value]).await })
+                }));
+                self.settle(settlement, effects, lost).await
+            }
+            None => self.settle(settlement, effects, lost).await,
+        };
+        let Some(refused) = settled else {
             return;
         };
         // The effect was refused for a reason of its own: a failed attempt like any other.
@@ -227,6 +255,38 @@ impl Executor {
             }
             Err(error) => Some((settlement.lease, unexpected(error))),
         }
+    }
+
+    /// The same with others, whose values are written in the same breath. A lease that is lost meanwhile is found to be.
+    async fn join(&self, settlement: Settlement, carried: Carried) -> Option<(Lease, Verdict)> {
+        let (reply, answer) = oneshot::channel();
+        let joint = Joint {
+            settlement,
+            carried,
+            reply,
+        };
+        if let Err(unsent) = self.together.send(joint) {
+            self.let_go(std::slice::from_ref(&unsent.0.settlement.lease));
+            return None;
+        }
+        let (mut settlement, ended) = answer.await.ok()?;
+        match ended {
+            Ended::Well => {
+                count_settled(self.queue.table(), &settlement.outcome, 1);
+                settlement.told.tell();
+                if settlement.lease.ordering_key.is_some() {
+                    self.flow.hint.notify_one();
+                }
+                self.let_go(std::slice::from_ref(&settlement.lease));
+            }
+            Ended::Lost => self.abandon(std::slice::from_ref(&settlement.lease)),
+            Ended::NotNow => {
+                let later = Outcome::Snooze { after: PUT_OFF };
+                self.pass_on(Settlement::new(settlement.lease, later));
+            }
+            Ended::Refused(verdict) => return Some((settlement.lease, verdict)),
+        }
+        None
     }
 
     async fn settle_with(
@@ -314,7 +374,7 @@ async fn first_lost(lost: &[CancellationToken]) {
 }
 
 /// An effect that takes longer than a lease: a failed attempt, so that it can't go on for ever.
-fn overdue(patience: Duration) -> Failure {
+pub(super) fn overdue(patience: Duration) -> Failure {
     let patience = humantime::format_duration(patience);
     let message = format!("the effect and its settling did not end within {patience}");
     Failure::with_category("TIMEOUT", Category::System, message)

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use sqlx::PgConnection;
 
 use super::decide::{panicked, unexpected};
+use super::together::{Carried, Value, Write};
 use super::{Effect, Handled, Told, Verdict};
 use crate::failure::{Category, Failure};
 use crate::lease::{Item, Outcome};
@@ -34,6 +36,7 @@ pub struct Handler {
     call: Call,
     on_dead: Option<Arc<OnDead>>,
     on_settled: Option<Arc<OnSettled>>,
+    write: Option<Arc<Write>>,
     pub(super) policy: Policy,
     pub(super) concurrency: usize,
     pub(super) timeout: Option<Duration>,
@@ -73,6 +76,7 @@ impl Handler {
             call,
             on_dead: None,
             on_settled: None,
+            write: None,
             policy: Policy::default(),
             concurrency: 32,
             timeout: None,
@@ -119,6 +123,37 @@ impl Handler {
     {
         self.on_settled = Some(Arc::new(tell));
         self
+    }
+
+    /// Writes what answers [carry](Handled::carrying), many at once, in the transaction that settles their items. It may
+    /// be called again with the same values, if that transaction came to nothing.
+    #[must_use]
+    pub fn write_together<T, F>(mut self, write: F) -> Self
+    where
+        T: Send + Sync + 'static,
+        F: for<'t> Fn(&'t mut PgConnection, Vec<Arc<T>>) -> BoxFuture<'t, Result<(), BoxError>>
+            + Send
+            + Sync
+            + 'static,
+    {
+        self.write = Some(Arc::new(move |tx, values: Vec<Value>| {
+            let values: Result<Vec<Arc<T>>, _> = values.into_iter().map(Arc::downcast).collect();
+            match values {
+                Ok(values) => write(tx, values),
+                Err(_) => async { Err("an answer carries a value of another type".into()) }.boxed(),
+            }
+        }));
+        self
+    }
+
+    /// The value with its writer.
+    pub(super) fn carried(&self, value: Value) -> Carried {
+        let write = self.write.clone().unwrap_or_else(|| {
+            Arc::new(|_: &mut PgConnection, _| {
+                async { Err("an answer carries a value that nobody writes".into()) }.boxed()
+            })
+        });
+        Carried { value, write }
     }
 
     pub(super) fn most(&self) -> usize {

@@ -1,11 +1,13 @@
 //! What a handler says about an item.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use sqlx::PgConnection;
 
 use super::BoxError;
+use super::together::Value;
 use crate::failure::Failure;
 
 /// A handler's verdict: closed, so that every consequence is decided in one place.
@@ -45,6 +47,7 @@ pub type Effect =
 pub struct Handled {
     pub(super) verdict: Verdict,
     pub(super) effect: Option<Effect>,
+    pub(super) carries: Option<Value>,
 }
 
 impl Handled {
@@ -66,6 +69,14 @@ impl Handled {
         self.effect = Some(Box::new(effect));
         self
     }
+
+    /// With a value that [`Handler::write_together`](super::Handler::write_together) writes: one statement for many
+    /// items, in one transaction with their settlings. It is not written if the lease is lost.
+    #[must_use]
+    pub fn carrying<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.carries = Some(Arc::new(value));
+        self
+    }
 }
 
 impl From<Verdict> for Handled {
@@ -73,6 +84,7 @@ impl From<Verdict> for Handled {
         Self {
             verdict,
             effect: None,
+            carries: None,
         }
     }
 }
@@ -82,6 +94,7 @@ impl std::fmt::Debug for Handled {
         f.debug_struct("Handled")
             .field("verdict", &self.verdict)
             .field("effect", &self.effect.is_some())
+            .field("carries", &self.carries.is_some())
             .finish()
     }
 }

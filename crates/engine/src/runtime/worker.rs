@@ -17,6 +17,7 @@ use super::keeper::Keeper;
 use super::registry::Registry;
 use super::rescuer::Rescuer;
 use super::settler::Settler;
+use super::together::Together;
 use super::{Handler, WorkerOptions, listener};
 use crate::lease::{Kinds, Queue, WorkTable};
 use crate::{Error, Result};
@@ -76,6 +77,7 @@ impl Worker {
             Kinds::Any | Kinds::Except(_) => None,
         };
         let (settle, settlements) = mpsc::unbounded_channel();
+        let (together, joints) = mpsc::unbounded_channel();
         let (busy_keys, busy) = mpsc::unbounded_channel();
         let kill = CancellationToken::new();
         let give_up = CancellationToken::new();
@@ -86,6 +88,7 @@ impl Worker {
             flow: Arc::new(Flow::default()),
             registry: Arc::new(Registry::new()),
             settle,
+            together,
             busy_keys: busy_keys.clone(),
             patience: self.options.patience(),
             stop: stop.clone(),
@@ -136,6 +139,20 @@ impl Worker {
                 busy_keys,
                 most: self.options.batch as usize,
                 give_up: give_up.clone(),
+            }
+            .run(),
+        );
+
+        // Handlers wait for it; it ends with the last of them.
+        tokio::spawn(
+            Together {
+                queue: executor.queue.clone(),
+                pool: self.pool.clone(),
+                worker: executor.worker.clone(),
+                patience: self.options.patience(),
+                busy_keys: executor.busy_keys.clone(),
+                joints,
+                most: self.options.batch as usize,
             }
             .run(),
         );

@@ -2,6 +2,7 @@
 
 mod handling;
 mod leases;
+mod together;
 
 use std::collections::HashMap;
 use std::time::Duration;

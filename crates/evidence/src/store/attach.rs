@@ -18,39 +18,44 @@ from unnest($1::uuid[], $2::uuid[], $3::boolean[]) with ordinality u(event_id, r
 join evidence.file_job_row r on r.id = u.row_id
 order by u.place";
 
-/// The gate, and the artifact's lease in one. A first event takes what was never tried, a retry what is retryable and
-/// due; nobody takes what a living task holds, or what belongs to a closed job. What this task or a dead one held
-/// before was perhaps sent by somebody who never recorded it: that call is a loss, and the journal says so.
+/// The gate, and the artifact's lease in one, for many tasks of different rows. A first event takes what was never
+/// tried, a retry what is retryable and due; nobody takes what a living task holds, or what belongs to a closed job. What
+/// this task or a dead one held before was perhaps sent by somebody who never recorded it: that call is a loss, and the
+/// journal says so.
 const HOLD: &str = "
 with mine as materialized (
-    select a.id, a.held_by, a.attempt_count, a.updated_at
-    from evidence.file_job_artifact a
-    where a.file_job_row_id = $1
-      and case when $3 then a.is_retryable and a.next_retry_at <= clock_timestamp() else a.attempt_count = 0 end
-      and (a.held_by is null or a.held_by = $2 or not exists (
-              select from evidence.attach_task t
-              where t.id = a.held_by and t.finished_at is null and t.lease_until > clock_timestamp()))
-      and exists (select from evidence.file_job j where j.id = a.file_job_id and j.closed_at is null)
-    order by a.artifact_number limit $4
-    for update of a
+    select u.task, u.event_id, a.*
+    from (select * from unnest($1::bigint[], $2::uuid[], $3::uuid[], $4::boolean[]) u(task, row_id, event_id, is_retry)
+          order by u.row_id) u
+    cross join lateral (
+        select a.id, a.held_by, a.attempt_count, a.updated_at
+        from evidence.file_job_artifact a
+        where a.file_job_row_id = u.row_id
+          and case when u.is_retry then a.is_retryable and a.next_retry_at <= clock_timestamp() else a.attempt_count = 0 end
+          and (a.held_by is null or a.held_by = u.task or not exists (
+                  select from evidence.attach_task t
+                  where t.id = a.held_by and t.finished_at is null and t.lease_until > clock_timestamp()))
+          and exists (select from evidence.file_job j where j.id = a.file_job_id and j.closed_at is null)
+        order by a.artifact_number limit $5
+        for update of a) a
 ), lost as (
     insert into evidence.attach_attempt (artifact_id, attempt, outcome, event_id, worker, started_at)
-    select m.id, m.attempt_count + 1, 'LOST', $5, $6, m.updated_at from mine m where m.held_by is not null
+    select m.id, m.attempt_count + 1, 'LOST', m.event_id, $6, m.updated_at from mine m where m.held_by is not null
 ), held as (
     update evidence.file_job_artifact a
-    set held_by = $2, updated_at = clock_timestamp(),
+    set held_by = m.task, updated_at = clock_timestamp(),
         retry_status = case when a.attempt_count > 0 then 'RETRYING' else a.retry_status end,
         last_retry_at = case when a.attempt_count > 0 then clock_timestamp() else a.last_retry_at end
     from mine m where a.id = m.id
-    returning a.id, a.artifact_number, a.case_id, a.file_name, a.file_type, a.file_size_bytes, a.sha256, a.s3_key,
+    returning m.task, a.id, a.artifact_number, a.case_id, a.file_name, a.file_type, a.file_size_bytes, a.sha256, a.s3_key,
               a.attempt_count, a.max_retries, a.attachment_error_code as last_code, m.held_by is not null as lost
 )
-select * from held order by artifact_number";
+select * from held order by task, artifact_number";
 
-/// Only what this task still holds, and only while the job is open. The row is locked first: its roll-up follows.
+/// Only what its task still holds, and only while the job is open. The rows are locked first: their roll-up follows.
 const RECORD: &str = "
 with locked as materialized (
-    select r.id from evidence.file_job_row r where r.id = $2 for update
+    select r.id from evidence.file_job_row r where r.id = any($1) order by r.id for update
 ), written as (
     update evidence.file_job_artifact a
     set attachment_status = case when u.code is null then 'ATTACHED' else 'FAILED' end,
@@ -63,20 +68,22 @@ with locked as materialized (
         next_retry_at = clock_timestamp() + make_interval(secs => u.wait),
         held_by = null,
         updated_at = clock_timestamp()
-    from unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::float8[], $8::float8[])
-             u(id, code, message, retry_status, wait, took), locked l
-    where a.id = u.id and a.file_job_row_id = l.id and a.held_by = $1
+    from unnest($2::bigint[], $3::uuid[], $4::uuid[], $5::text[], $6::text[], $7::text[], $8::float8[], $9::float8[])
+             u(task, event_id, id, code, message, retry_status, wait, took), locked l
+    where a.id = u.id and a.file_job_row_id = l.id and a.held_by = u.task
       and exists (select from evidence.file_job j where j.id = a.file_job_id and j.closed_at is null)
-    returning a.id, a.file_job_id, a.case_id, a.attempt_count, a.attachment_error_code, a.attachment_error_message,
-              a.retry_status, u.took
+    returning u.task, u.event_id, a.id, a.file_job_id, a.file_job_row_id, a.case_id, a.attempt_count,
+              a.attachment_error_code, a.attachment_error_message, a.retry_status, u.took
 ), journal as (
     insert into evidence.attach_attempt
         (artifact_id, attempt, outcome, error_code, error_message, event_id, worker, started_at)
     select w.id, w.attempt_count, case when w.attachment_error_code is null then 'ATTACHED' else 'FAILED' end,
-           w.attachment_error_code, w.attachment_error_message, $9, $10, clock_timestamp() - make_interval(secs => w.took)
+           w.attachment_error_code, w.attachment_error_message, w.event_id, $10,
+           clock_timestamp() - make_interval(secs => w.took)
     from written w
 )
-select id, file_job_id, case_id, attempt_count, attachment_error_code as code, retry_status::text from written";
+select task, id, file_job_id, file_job_row_id, case_id, attempt_count, attachment_error_code as code, retry_status::text
+from written";
 
 /// A row is what its artifacts are.
 const ROLL_UP: &str = "
@@ -91,24 +98,28 @@ set evidence_attached_count = c.attached,
     evidence_completed_at = case when c.attached = r.evidence_count
                                  then coalesce(r.evidence_completed_at, clock_timestamp()) end,
     updated_at = clock_timestamp()
-from (select count(*) filter (where a.attachment_status = 'ATTACHED') as attached,
+from (select a.file_job_row_id,
+             count(*) filter (where a.attachment_status = 'ATTACHED') as attached,
              count(*) filter (where a.attachment_status = 'FAILED') as failed,
              jsonb_agg(jsonb_build_object('artifactId', a.id, 'fileName', a.file_name,
                                           'errorCode', a.attachment_error_code, 'errorCategory', a.error_category,
                                           'retryable', a.is_retryable) order by a.artifact_number)
                  filter (where a.attachment_status = 'FAILED') as files
-      from evidence.file_job_artifact a where a.file_job_row_id = $1) c
-where r.id = $1";
+      from evidence.file_job_artifact a where a.file_job_row_id = any($1) group by a.file_job_row_id) c
+where r.id = c.file_job_row_id";
 
 /// Not called after all: whoever comes next finds them as they were.
 const RELEASE: &str = "
 update evidence.file_job_artifact a
 set held_by = null, retry_status = case when a.retry_status = 'RETRYING' then 'RETRY_SCHEDULED' else a.retry_status end
-where a.id = any($2) and a.held_by = $1";
+from unnest($1::bigint[], $2::uuid[]) u(task, id)
+where a.id = u.id and a.held_by = u.task";
 
 /// An artifact that may be attached now.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub(crate) struct Held {
+    /// Who holds it.
+    pub task: i64,
     pub id: Uuid,
     pub case_id: Uuid,
     pub file_name: String,
@@ -125,12 +136,20 @@ pub(crate) struct Held {
 
 /// Who holds.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Holder<'a> {
+pub(crate) struct Holder {
     pub task: i64,
     pub row: Uuid,
     pub event: Uuid,
     pub is_retry: bool,
-    pub worker: &'a str,
+}
+
+/// What came of a task, to be written with its settling.
+#[derive(Debug)]
+pub(crate) struct Conclusion {
+    pub holder: Holder,
+    pub told: Vec<Told>,
+    /// Not called after all.
+    pub put_off: Vec<Uuid>,
 }
 
 /// What came of one artifact's attempt.
@@ -149,8 +168,10 @@ pub(crate) struct Told {
 /// What was really written.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub(crate) struct Written {
+    pub task: i64,
     pub id: Uuid,
     pub file_job_id: Uuid,
+    pub file_job_row_id: Uuid,
     pub case_id: Uuid,
     pub attempt_count: i32,
     pub code: Option<String>,
@@ -183,87 +204,96 @@ pub(crate) async fn arm(pool: &PgPool, events: &[AttachEvent]) -> Result<(), sql
         .map(drop)
 }
 
+/// Holds what each may try, at most so many artifacts of a row. Two holders of one row would get the same: there is at
+/// most one of each.
 pub(crate) async fn hold(
     connection: &mut PgConnection,
-    holder: Holder<'_>,
+    worker: &str,
+    holders: &[Holder],
     most: i64,
 ) -> Result<Vec<Held>, sqlx::Error> {
     sqlx::query_as(HOLD)
-        .bind(holder.row)
-        .bind(holder.task)
-        .bind(holder.is_retry)
+        .bind(holders.iter().map(|h| h.task).collect::<Vec<_>>())
+        .bind(holders.iter().map(|h| h.row).collect::<Vec<_>>())
+        .bind(holders.iter().map(|h| h.event).collect::<Vec<_>>())
+        .bind(holders.iter().map(|h| h.is_retry).collect::<Vec<_>>())
         .bind(most)
-        .bind(holder.event)
-        .bind(holder.worker)
+        .bind(worker)
         .fetch_all(connection)
         .await
 }
 
-pub(crate) async fn release(
+/// Artifacts, journal, rows and result events: all writes of these results in the caller's transaction.
+pub(crate) async fn record(
+    tx: &mut PgConnection,
+    worker: &str,
+    conclusions: &[impl AsRef<Conclusion>],
+) -> Result<Vec<Written>, Error> {
+    let conclusions = || conclusions.iter().map(AsRef::as_ref);
+    release(tx, conclusions()).await?;
+    let told: Vec<(&Holder, &Told)> = conclusions()
+        .flat_map(|c| c.told.iter().map(|told| (&c.holder, told)))
+        .collect();
+    if told.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows: Vec<Uuid> = conclusions().map(|c| c.holder.row).collect();
+    let part = |of: fn(&(Code, String)) -> &str| -> Vec<Option<&str>> {
+        let failures = told.iter().map(|(_, told)| told.failure.as_ref());
+        failures.map(|failure| failure.map(of)).collect()
+    };
+    let written: Vec<Written> = sqlx::query_as(RECORD)
+        .bind(&rows)
+        .bind(told.iter().map(|(h, _)| h.task).collect::<Vec<_>>())
+        .bind(told.iter().map(|(h, _)| h.event).collect::<Vec<_>>())
+        .bind(told.iter().map(|(_, t)| t.id).collect::<Vec<_>>())
+        .bind(part(|failure| failure.0.as_str()))
+        .bind(part(|failure| failure.1.as_str()))
+        .bind(
+            told.iter()
+                .map(|(_, t)| t.retry_status.as_str())
+                .collect::<Vec<_>>(),
+        )
+        .bind(told.iter().map(|(_, t)| t.wait).collect::<Vec<_>>())
+        .bind(told.iter().map(|(_, t)| t.took).collect::<Vec<_>>())
+        .bind(worker)
+        .fetch_all(&mut *tx)
+        .await?;
+    sqlx::query(ROLL_UP).bind(&rows).execute(&mut *tx).await?;
+    let now = OffsetDateTime::now_utc();
+    let messages = written
+        .iter()
+        .map(|result| outbox::Message::new(RESULTS, &result_event(now, result)))
+        .collect::<Result<Vec<_>, _>>()?;
+    outbox::enqueue_many(tx, &messages).await?;
+    Ok(written)
+}
+
+async fn release<'a>(
     connection: &mut PgConnection,
-    task: i64,
-    artifacts: &[Uuid],
+    conclusions: impl Iterator<Item = &'a Conclusion>,
 ) -> Result<(), sqlx::Error> {
-    if artifacts.is_empty() {
+    let (tasks, artifacts): (Vec<i64>, Vec<Uuid>) = conclusions
+        .flat_map(|c| c.put_off.iter().map(|id| (c.holder.task, *id)))
+        .unzip();
+    if tasks.is_empty() {
         return Ok(());
     }
     sqlx::query(RELEASE)
-        .bind(task)
+        .bind(tasks)
         .bind(artifacts)
         .execute(connection)
         .await
         .map(drop)
 }
 
-/// Artifacts, journal, row and result events: all writes of one result in the caller's transaction.
-pub(crate) async fn record(
-    tx: &mut PgConnection,
-    holder: Holder<'_>,
-    told: &[Told],
-) -> Result<Vec<Written>, Error> {
-    if told.is_empty() {
-        return Ok(Vec::new());
-    }
-    let part = |of: fn(&(Code, String)) -> &str| -> Vec<Option<&str>> {
-        told.iter().map(|t| t.failure.as_ref().map(of)).collect()
-    };
-    let written: Vec<Written> = sqlx::query_as(RECORD)
-        .bind(holder.task)
-        .bind(holder.row)
-        .bind(told.iter().map(|t| t.id).collect::<Vec<_>>())
-        .bind(part(|failure| failure.0.as_str()))
-        .bind(part(|failure| failure.1.as_str()))
-        .bind(
-            told.iter()
-                .map(|t| t.retry_status.as_str())
-                .collect::<Vec<_>>(),
-        )
-        .bind(told.iter().map(|t| t.wait).collect::<Vec<_>>())
-        .bind(told.iter().map(|t| t.took).collect::<Vec<_>>())
-        .bind(holder.event)
-        .bind(holder.worker)
-        .fetch_all(&mut *tx)
-        .await?;
-    sqlx::query(ROLL_UP)
-        .bind(holder.row)
-        .execute(&mut *tx)
-        .await?;
-    let now = OffsetDateTime::now_utc();
-    let messages = written
-        .iter()
-        .map(|result| outbox::Message::new(RESULTS, &result_event(holder.row, now, result)))
-        .collect::<Result<Vec<_>, _>>()?;
-    outbox::enqueue_many(tx, &messages).await?;
-    Ok(written)
-}
-
-fn result_event(row: Uuid, now: OffsetDateTime, result: &Written) -> ResultEvent {
+fn result_event(now: OffsetDateTime, result: &Written) -> ResultEvent {
     ResultEvent {
         event_id: Uuid::now_v7(),
         event_type: "EVIDENCE_ARTIFACT_RESULT".to_owned(),
         occurred_at: now,
         file_job_id: result.file_job_id,
-        file_job_row_id: row,
+        file_job_row_id: result.file_job_row_id,
         case_id: result.case_id,
         artifact_id: result.id,
         status: if result.code.is_none() {

@@ -1,0 +1,197 @@
+//! Writes that many items make in one statement, committed together with their settlings.
+//!
+//! A handler answers for one item, with a value to be written. While one transaction commits, the values of those who
+//! finish meanwhile gather for the next one. Leases are settled first: a value whose lease was lost is not written. If the
+//! write is refused, each is tried alone, so that only the one at fault pays for it.
+
+use std::any::Any;
+use std::collections::HashSet;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use postrider_crashpoint as crashpoint;
+use sqlx::{Connection, PgConnection, PgPool};
+use tokio::sync::{mpsc, oneshot};
+
+use super::decide::{panicked, unexpected};
+use super::executor::overdue;
+use super::{BoxError, Verdict};
+use crate::Error;
+use crate::error::{is_conflict, is_transient};
+use crate::held::Held;
+use crate::lease::{Queue, Settlement};
+
+/// Two groups that wait for each other's rows: the loser tries again, this often.
+const CONFLICTS: u32 = 5;
+
+/// A value on its way to be written.
+pub(super) type Value = Arc<dyn Any + Send + Sync>;
+
+/// Writes many values in the transaction that settles their items.
+pub(super) type Write = dyn for<'t> Fn(&'t mut PgConnection, Vec<Value>) -> BoxFuture<'t, Result<(), BoxError>>
+    + Send
+    + Sync;
+
+/// What a settling carries, and who writes it.
+#[derive(Clone)]
+pub(super) struct Carried {
+    pub value: Value,
+    pub write: Arc<Write>,
+}
+
+/// A settling that waits for its group.
+pub(super) struct Joint {
+    pub settlement: Settlement,
+    pub carried: Carried,
+    pub reply: oneshot::Sender<(Settlement, Ended)>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// Settled and written.
+    Well,
+    /// The lease was lost: nothing was written.
+    Lost,
+    /// The database is away or busy.
+    NotNow,
+    /// The write was refused for a reason of its own.
+    Refused(Verdict),
+}
+
+/// The one who settles groups. Ends with the last who could bring it something.
+pub(super) struct Together {
+    pub queue: Queue,
+    pub pool: PgPool,
+    pub worker: String,
+    pub patience: Duration,
+    pub busy_keys: mpsc::UnboundedSender<Vec<String>>,
+    pub joints: mpsc::UnboundedReceiver<Joint>,
+    pub most: usize,
+}
+
+impl Together {
+    pub async fn run(mut self) {
+        let mut group = Vec::with_capacity(self.most);
+        while self.joints.recv_many(&mut group, self.most).await > 0 {
+            self.settle(group.drain(..)).await;
+        }
+    }
+
+    async fn settle(&self, group: impl Iterator<Item = Joint>) {
+        let (mut settlements, mut carried, mut replies) = (Vec::new(), Vec::new(), Vec::new());
+        for joint in group {
+            settlements.push(joint.settlement);
+            carried.push(joint.carried);
+            replies.push(joint.reply);
+        }
+        let ended = match self.commit(&settlements, &carried).await {
+            Ok(ended) => ended,
+            Err(Ended::Refused(_)) if settlements.len() > 1 => {
+                let mut ended = Vec::with_capacity(settlements.len());
+                for (settlement, carried) in settlements.iter().zip(&carried) {
+                    let alone = std::slice::from_ref(settlement);
+                    let written = self.commit(alone, std::slice::from_ref(carried)).await;
+                    ended.push(written.map_or_else(|end| end, |mut one| one.remove(0)));
+                }
+                ended
+            }
+            Err(Ended::Refused(verdict)) => vec![Ended::Refused(verdict)],
+            Err(_) => settlements.iter().map(|_| Ended::NotNow).collect(),
+        };
+        for ((settlement, reply), ended) in settlements.into_iter().zip(replies).zip(ended) {
+            let _ = reply.send((settlement, ended));
+        }
+    }
+
+    /// What came of each; or what kept all of them from being settled.
+    async fn commit(
+        &self,
+        settlements: &[Settlement],
+        carried: &[Carried],
+    ) -> Result<Vec<Ended>, Ended> {
+        let mut conflicts = 0;
+        loop {
+            // A write is the handler's own code, and may panic like the handler itself.
+            let trying = AssertUnwindSafe(self.try_once(settlements, carried)).catch_unwind();
+            let error = match trying.await {
+                Ok(Ok(ended)) => return Ok(ended),
+                Ok(Err(error)) => error,
+                Err(panic) => return Err(Ended::Refused(panicked(&*panic))),
+            };
+            let conflict = error.downcast_ref().is_some_and(is_conflict)
+                || matches!(error.downcast_ref(), Some(Error::Database(error)) if is_conflict(error));
+            if conflict && conflicts < CONFLICTS {
+                conflicts += 1;
+            } else if is_transient(&*error) {
+                tracing::warn!(%error, table = self.queue.table().name, items = settlements.len(), "settling is put off");
+                return Err(Ended::NotNow);
+            } else {
+                return Err(Ended::Refused(unexpected(error)));
+            }
+        }
+    }
+
+    async fn try_once(
+        &self,
+        settlements: &[Settlement],
+        carried: &[Carried],
+    ) -> Result<Vec<Ended>, BoxError> {
+        let mut held = Held::acquire(&self.pool).await?;
+        let settling = self.settle_on(&mut held, settlements, carried);
+        match tokio::time::timeout(self.patience, settling).await {
+            Ok(settled) => {
+                // A write's own error says nothing about the connection; the pool looks at it.
+                held.give_back();
+                settled
+            }
+            Err(_) => Err(Box::new(overdue(self.patience))),
+        }
+    }
+
+    async fn settle_on(
+        &self,
+        connection: &mut PgConnection,
+        settlements: &[Settlement],
+        carried: &[Carried],
+    ) -> Result<Vec<Ended>, BoxError> {
+        let mut tx = connection.begin().await.map_err(Error::from)?;
+        let settled = self
+            .queue
+            .settle_many_in(&mut tx, &self.worker, settlements)
+            .await?;
+        crashpoint::point!("together.before_write").map_err(Error::from)?;
+        let lost: HashSet<i64> = settled.lost.iter().map(|lost| lost.id).collect();
+        let is_lost = |settlement: &Settlement| lost.contains(&settlement.lease.id);
+        let mut left: Vec<&Carried> = settlements
+            .iter()
+            .zip(carried)
+            .filter(|(settlement, _)| !is_lost(settlement))
+            .map(|(_, carried)| carried)
+            .collect();
+        while let Some(first) = left.first() {
+            let write = Arc::clone(&first.write);
+            let (own, others): (Vec<_>, Vec<_>) = left
+                .into_iter()
+                .partition(|carried| Arc::ptr_eq(&carried.write, &write));
+            let values = own.iter().map(|carried| Arc::clone(&carried.value));
+            write(&mut tx, values.collect()).await?;
+            left = others;
+        }
+        crashpoint::point!("together.before_commit").map_err(Error::from)?;
+        tx.commit().await.map_err(Error::from)?;
+        crashpoint::point!("together.after_commit").map_err(Error::from)?;
+        if !settled.busy_keys.is_empty() {
+            // The receiver lives as long as the worker; without it, the sweep finds them.
+            let _ = self.busy_keys.send(settled.busy_keys);
+        }
+        let end = |settlement: &Settlement| match is_lost(settlement) {
+            true => Ended::Lost,
+            false => Ended::Well,
+        };
+        Ok(settlements.iter().map(end).collect())
+    }
+}
