@@ -45,9 +45,9 @@ impl Bench {
     /// All four, in rounds.
     pub(super) async fn exports(&mut self) -> Result<()> {
         let (inputs, files, bytes) = if self.plan.quick {
-            (100_000, 1_000, 100_000_000)
+            (100_000, 5_000, 100_000_000)
         } else {
-            (100_000, 5_000, 1_000_000_000)
+            (100_000, 20_000, 1_000_000_000)
         };
         for round in 1..=self.plan.rounds {
             say(&format!("exports: round {round}"));

@@ -1,8 +1,8 @@
 //! Makes files: look whether there is one, else take the right to make it, make it, register it.
 //!
 //! An input is worked on only while its job is open, which is looked at once more right before the file is begun. What
-//! became of it is written under the claim's fence, together with the registry's entry, when the file is whole and not
-//! before; then the input is settled. A worker that dies in between leaves a file that its successor finds and takes.
+//! became of it is written together with the registry's entry and the input's settling, when the file is whole and not
+//! before. A worker that dies in between leaves a file that its successor makes anew, in the same place.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use postrider_engine::{
     retry::Policy,
     runtime::{BoxError, Effect, Handled, Handler, Verdict, Worker, WorkerOptions},
 };
-use postrider_store::Store;
+use postrider_store::{Key, Store};
 use serde::Deserialize;
 use sqlx::PgPool;
 use tokio::sync::Semaphore;
@@ -107,20 +107,27 @@ pub fn worker(
         // One more for an input that was lost before.
         source: Source::open(&settings.source, &pool, settings.concurrency + 1)?,
         slots: Semaphore::new(settings.concurrency as usize),
-        store,
         gzip: settings.file.gzip,
         policy: policy.clone(),
         to_store: Dependency::new(breakers.get_with(STORE, breaker)),
         to_source: Dependency::new(breakers.get_with(SOURCE, breaker)),
         opener: opener(&pool, settings, at_once),
         taker: taker(&pool, at_once),
-        recorder: recorder(&pool, at_once),
+        looker: looker(&store, at_once),
+        store,
     });
     let completer = Completer::start(pool.clone());
     counters::register();
     let handler = Handler::new(move |item| Arc::clone(&exporter).handle(item))
         .policy(policy)
         .concurrency(at_once)
+        .write_together(|tx, found: Vec<Arc<Found>>| {
+            Box::pin(async move {
+                work::record(tx, &found).await?;
+                postrider_crashpoint::point!("exports.recorded")?;
+                Ok(())
+            })
+        })
         .on_dead(|item, failure| Some(record_death(item, failure)))
         .on_settled(move |item, outcome| {
             if let (Outcome::Done, Ok(work)) = (outcome, item.read::<Work>()) {
@@ -157,11 +164,11 @@ fn taker(pool: &PgPool, most: usize) -> Desk<Held, bool> {
     })
 }
 
-fn recorder(pool: &PgPool, most: usize) -> Desk<Found, bool> {
-    let pool = pool.clone();
-    Desk::open(most, move |found: Vec<Found>| {
-        let pool = pool.clone();
-        async move { work::record(&pool, &found).await }
+fn looker(store: &Store, most: usize) -> Desk<Key, Result<bool, postrider_store::Error>> {
+    let store = store.clone();
+    Desk::open(most, move |keys: Vec<Key>| {
+        let store = store.clone();
+        async move { Ok(store.present(keys).await) }
     })
 }
 
@@ -175,28 +182,27 @@ struct Exporter {
     to_source: Dependency,
     opener: Desk<Held, Option<Standing>>,
     taker: Desk<Held, bool>,
-    recorder: Desk<Found, bool>,
+    looker: Desk<Key, Result<bool, postrider_store::Error>>,
 }
 
 impl Exporter {
     async fn handle(self: Arc<Self>, item: Item) -> Result<Handled, BoxError> {
         let work: Work = item.read()?;
         let (held, input) = ((item.id, work.fence), Input::from(work.input));
-        let verdict = match self.find_or_make(&item, held, &input).await {
-            Ok(reused) => {
-                counters::input(if reused { "reused" } else { "generated" }, 1);
-                Verdict::Done
+        Ok(match self.find_or_make(&item, held, &input).await {
+            Ok(found) => {
+                counters::input(if found.reused { "reused" } else { "generated" }, 1);
+                Handled::from(Verdict::Done).carrying(found)
             }
-            Err(trouble) => self.verdict(&item, &input, trouble),
-        };
-        Ok(verdict.into())
+            Err(trouble) => self.verdict(&item, &input, trouble).into(),
+        })
     }
 
-    /// Sees to it that the input has its file, and that this is on record. True if the file was there already.
-    async fn find_or_make(&self, item: &Item, held: Held, input: &Input) -> Result<bool, Trouble> {
+    /// Sees to it that the input has its file.
+    async fn find_or_make(&self, item: &Item, held: Held, input: &Input) -> Result<Found, Trouble> {
         let standing = self.standing(held).await?;
         if let Some(found) = self.usable(held, &standing).await? {
-            return self.record(found).await;
+            return Ok(found);
         }
         // An input that was lost before runs alone, and does not stand in line: until it is done, no other such input is
         // looked at, and the next kill would find it waiting here.
@@ -213,16 +219,15 @@ impl Exporter {
         if now.known != standing.known
             && let Some(found) = self.usable(held, &now).await?
         {
-            return self.record(found).await;
+            return Ok(found);
         }
         let key = file::key(&now.job_key, input, self.gzip);
         self.make(&key, input).await?;
-        let found = Found {
+        Ok(Found {
             held,
             path: self.store.url(&key),
             reused: false,
-        };
-        self.record(found).await
+        })
     }
 
     /// Where the input stands, if it may be worked on.
@@ -246,8 +251,14 @@ impl Exporter {
         let Some(key) = self.store.key_of(&path) else {
             return Ok(None);
         };
-        let head = self.to_store.call(self.store.head(&key)).await?;
-        Ok(head.map(|_| Found {
+        let looking = async {
+            match self.looker.ask(key.clone()).await {
+                Ok(answer) => answer,
+                Err(_) => Ok(self.store.head(&key).await?.is_some()),
+            }
+        };
+        let present = self.to_store.call(looking).await?;
+        Ok(present.then(|| Found {
             held,
             path,
             reused: !standing.own,
@@ -255,7 +266,7 @@ impl Exporter {
     }
 
     /// Makes the file: whole, or not at all.
-    async fn make(&self, key: &postrider_store::Key, input: &Input) -> Result<(), Trouble> {
+    async fn make(&self, key: &Key, input: &Input) -> Result<(), Trouble> {
         // One cheap call finds out whether a store that was away is back, before a whole file is read for it.
         if self.to_store.is_suspect() {
             self.to_store.call(self.store.head(key)).await?;
@@ -291,17 +302,6 @@ impl Exporter {
         store.answered();
         postrider_crashpoint::point!("exports.after_file").map_err(injected)?;
         Ok(())
-    }
-
-    async fn record(&self, found: Found) -> Result<bool, Trouble> {
-        let reused = found.reused;
-        let recorded = self.ask(self.recorder.ask(found)).await?;
-        postrider_crashpoint::point!("exports.after_record").map_err(injected)?;
-        if recorded {
-            Ok(reused)
-        } else {
-            Err(Trouble::Later(NOT_OURS))
-        }
     }
 
     async fn ask<T>(

@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::stream::BoxStream;
+use futures_util::stream::{self, BoxStream, StreamExt};
 use object_store::{
     Error, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutPayload, Result,
     path::Path as Key,
@@ -16,6 +16,9 @@ use crate::{
     Upload,
     remote::{Remote, RemoteUpload},
 };
+
+/// Questions to a bucket that are under way together.
+const AT_ONCE: usize = 32;
 
 /// A directory or a bucket. Clones share it.
 #[derive(Clone, Debug)]
@@ -124,6 +127,26 @@ impl Store {
             Err(Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Which of these objects are there, in their order.
+    pub async fn present(&self, keys: Vec<Key>) -> Vec<Result<bool>> {
+        let mut found = vec![false; keys.len()];
+        if let Place::Directory(root) = &self.place {
+            // One hop to another thread for all of them.
+            let paths: Vec<PathBuf> = keys.iter().map(|key| root.join(key.as_ref())).collect();
+            let look = move || paths.iter().map(|path| path.is_file()).collect();
+            found = tokio::task::spawn_blocking(look).await.unwrap_or(found);
+        }
+        // Whatever a look at its path did not find, the store itself is asked for.
+        stream::iter(keys.into_iter().zip(found))
+            .map(|(key, found)| {
+                let store = self.clone();
+                async move { Ok(found || store.head(&key).await?.is_some()) }
+            })
+            .buffered(AT_ONCE)
+            .collect()
+            .await
     }
 
     /// The content, piece by piece.

@@ -26,7 +26,7 @@ const PLACE: &str = "POSTRIDER_PICTURES";
 const MINUTES: &str = "POSTRIDER_PICTURES_MINUTES";
 
 /// No picture of the guide is larger.
-const LARGEST: usize = 150 * 1024;
+const LARGEST: usize = 200 * 1024;
 
 /// Every ninth order fails once, one symbol is unknown and one is never taken.
 fn broker_script() -> Value {

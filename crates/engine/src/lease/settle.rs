@@ -186,8 +186,17 @@ impl Queue {
         worker: &str,
         batch: &[Settlement],
     ) -> Result<Settled> {
+        let batch = batch.iter().collect();
+        self.settle_these_in(transaction, worker, batch).await
+    }
+
+    pub(crate) async fn settle_these_in(
+        &self,
+        transaction: &mut PgConnection,
+        worker: &str,
+        mut batch: Vec<&Settlement>,
+    ) -> Result<Settled> {
         // In one order everywhere, so that two statements over the same rows can't wait for each other.
-        let mut batch: Vec<&Settlement> = batch.iter().collect();
         batch.sort_unstable_by_key(|settlement| settlement.lease.id);
         let (mut held, mut lost) = (Vec::with_capacity(batch.len()), Vec::new());
         while !batch.is_empty() {

@@ -1,8 +1,8 @@
 //! Writes that many items make in one statement, committed together with their settlings.
 //!
 //! A handler answers for one item, with a value to be written. While one transaction commits, the values of those who
-//! finish meanwhile gather for the next one. Leases are settled first: a value whose lease was lost is not written. If the
-//! write is refused, each is tried alone, so that only the one at fault pays for it.
+//! finish meanwhile gather for the next one. A lease that turns out to be lost spoils the transaction, which is made anew
+//! without its value. If the write is refused, each is tried alone, so that only the one at fault pays for it.
 
 use std::any::Any;
 use std::collections::HashSet;
@@ -135,43 +135,52 @@ impl Together {
         }
     }
 
+    /// Once for all; once more for each time that leases turn out to be lost.
     async fn try_once(
         &self,
         settlements: &[Settlement],
         carried: &[Carried],
     ) -> Result<Vec<Ended>, BoxError> {
-        let mut held = Held::acquire(&self.pool).await?;
-        let settling = self.settle_on(&mut held, settlements, carried);
-        match tokio::time::timeout(self.patience, settling).await {
-            Ok(settled) => {
-                // A write's own error says nothing about the connection; the pool looks at it.
-                held.give_back();
-                settled
+        let mut lost = HashSet::new();
+        loop {
+            let mut held = Held::acquire(&self.pool).await?;
+            let settling = self.settle_on(&mut held, settlements, carried, &lost);
+            let Ok(settled) = tokio::time::timeout(self.patience, settling).await else {
+                return Err(Box::new(overdue(self.patience)));
+            };
+            // A write's own error says nothing about the connection; the pool looks at it.
+            held.give_back();
+            let newly_lost = settled?;
+            if newly_lost.is_empty() {
+                break;
             }
-            Err(_) => Err(Box::new(overdue(self.patience))),
+            lost.extend(newly_lost);
         }
+        let end = |settlement: &Settlement| match lost.contains(&settlement.lease.id) {
+            true => Ended::Lost,
+            false => Ended::Well,
+        };
+        Ok(settlements.iter().map(end).collect())
     }
 
+    /// Commits, unless there are items whose leases are lost: then it names them.
     async fn settle_on(
         &self,
         connection: &mut PgConnection,
         settlements: &[Settlement],
         carried: &[Carried],
-    ) -> Result<Vec<Ended>, BoxError> {
-        let mut tx = connection.begin().await.map_err(Error::from)?;
-        let settled = self
-            .queue
-            .settle_many_in(&mut tx, &self.worker, settlements)
-            .await?;
-        crashpoint::point!("together.before_write").map_err(Error::from)?;
-        let lost: HashSet<i64> = settled.lost.iter().map(|lost| lost.id).collect();
-        let is_lost = |settlement: &Settlement| lost.contains(&settlement.lease.id);
-        let mut left: Vec<&Carried> = settlements
+        lost: &HashSet<i64>,
+    ) -> Result<Vec<i64>, BoxError> {
+        let held: Vec<(&Settlement, &Carried)> = settlements
             .iter()
             .zip(carried)
-            .filter(|(settlement, _)| !is_lost(settlement))
-            .map(|(_, carried)| carried)
+            .filter(|(settlement, _)| !lost.contains(&settlement.lease.id))
             .collect();
+        if held.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut tx = connection.begin().await.map_err(Error::from)?;
+        let mut left: Vec<&Carried> = held.iter().map(|(_, carried)| *carried).collect();
         while let Some(first) = left.first() {
             let write = Arc::clone(&first.write);
             let (own, others): (Vec<_>, Vec<_>) = left
@@ -181,6 +190,16 @@ impl Together {
             write(&mut tx, values.collect()).await?;
             left = others;
         }
+        crashpoint::point!("together.before_settle").map_err(Error::from)?;
+        let settlements = held.into_iter().map(|(settlement, _)| settlement);
+        let settled = self
+            .queue
+            .settle_these_in(&mut tx, &self.worker, settlements.collect())
+            .await?;
+        if !settled.lost.is_empty() {
+            tx.rollback().await.map_err(Error::from)?;
+            return Ok(settled.lost.iter().map(|lost| lost.id).collect());
+        }
         crashpoint::point!("together.before_commit").map_err(Error::from)?;
         tx.commit().await.map_err(Error::from)?;
         crashpoint::point!("together.after_commit").map_err(Error::from)?;
@@ -188,10 +207,6 @@ impl Together {
             // The receiver lives as long as the worker; without it, the sweep finds them.
             let _ = self.busy_keys.send(settled.busy_keys);
         }
-        let end = |settlement: &Settlement| match is_lost(settlement) {
-            true => Ended::Lost,
-            false => Ended::Well,
-        };
-        Ok(settlements.iter().map(end).collect())
+        Ok(Vec::new())
     }
 }

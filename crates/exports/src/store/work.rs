@@ -3,9 +3,9 @@
 //! Every statement brings the fences of the claims that it speaks for: what is no longer held is neither read nor
 //! written.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
-use sqlx::PgPool;
+use sqlx::{PgConnection, PgPool};
 use uuid::Uuid;
 
 use crate::{model::JobStatus, settings::ReuseSettings};
@@ -24,13 +24,15 @@ const START: &str = "
 update exports.export_job set status = 'RUNNING', started_at = now()
 where job_id = any($1) and status = 'SUBMITTED'";
 
-/// Takes the right to make a file, unless somebody has it whose lease is good.
+/// Takes the right to make a file, unless somebody has it whose lease is good. The commit need not wait for the disk: a
+/// right that is lost with the server costs at most a file that is made twice, in the same place.
 const TAKE: &str = "
 insert into exports.export_generation as g (index_key, effective_date, asof_indicator, input_id, fence)
 select distinct on (i.index_key, i.effective_date, i.asof_indicator)
        i.index_key, i.effective_date, i.asof_indicator, i.id, i.fence
 from unnest($1::bigint[], $2::bigint[]) u(id, fence)
 join exports.export_job_input i on i.id = u.id and i.fence = u.fence
+where (select set_config('synchronous_commit', 'off', true)) is not null
 order by i.index_key, i.effective_date, i.asof_indicator, i.id
 on conflict (index_key, effective_date, asof_indicator) do update
     set input_id = excluded.input_id, fence = excluded.fence
@@ -39,15 +41,10 @@ on conflict (index_key, effective_date, asof_indicator) do update
 returning g.input_id";
 
 /// What each input got, the registry's entry for each file that was made, and the rights given back.
-///
-/// The commit need not wait for the disk: the input is settled afterwards, and that commit does.
 const RECORD: &str = "
-with given as materialized (
-    select g.* from unnest($1::bigint[], $2::bigint[], $3::text[], $4::boolean[]) g(id, fence, path, reused)
-    where (select set_config('synchronous_commit', 'off', true)) is not null),
-held as (
+with held as (
     update exports.export_job_input i set s3_path = g.path, is_reused = g.reused
-    from given g where i.id = g.id and i.fence = g.fence
+    from unnest($1::bigint[], $2::bigint[], $3::text[], $4::boolean[]) g(id, fence, path, reused) where i.id = g.id and i.fence = g.fence
     returning i.id, i.job_id, i.index_key, i.effective_date, i.asof_indicator, i.s3_path, i.is_reused),
 registered as (
     insert into exports.export_artifact (index_key, effective_date, asof_indicator, s3_path, source_job_id)
@@ -61,7 +58,7 @@ given_back as (
     delete from exports.export_generation g using held h
     where g.index_key = h.index_key and g.effective_date = h.effective_date and g.asof_indicator = h.asof_indicator
       and g.input_id = h.id)
-select id from held";
+select count(*) from held";
 
 /// A claimed input: its id and the fence of the claim.
 pub(crate) type Held = (i64, i64);
@@ -133,19 +130,17 @@ pub(crate) struct Found {
     pub reused: bool,
 }
 
-/// Writes what became of these; says whose lease was still good.
-pub(crate) async fn record(pool: &PgPool, found: &[Found]) -> Result<Vec<bool>, sqlx::Error> {
+/// Writes what became of these, in the transaction that settles them: a lease that is lost spoils it.
+pub(crate) async fn record(tx: &mut PgConnection, found: &[Arc<Found>]) -> Result<(), sqlx::Error> {
     let (ids, fences): (Vec<i64>, Vec<i64>) = found.iter().map(|found| found.held).unzip();
     let paths: Vec<&str> = found.iter().map(|found| found.path.as_str()).collect();
     let reused: Vec<bool> = found.iter().map(|found| found.reused).collect();
-    let mut recorded: Vec<i64> = sqlx::query_scalar(RECORD)
+    sqlx::query(RECORD)
         .bind(ids)
         .bind(fences)
         .bind(paths)
         .bind(reused)
-        .fetch_all(pool)
-        .await?;
-    recorded.sort_unstable();
-    let is_recorded = |found: &Found| recorded.binary_search(&found.held.0).is_ok();
-    Ok(found.iter().map(is_recorded).collect())
+        .execute(tx)
+        .await
+        .map(drop)
 }
