@@ -85,7 +85,7 @@ impl Keeper {
     ) -> Result<Self, Error> {
         Layout::make_data_dir(&options.data_dir)?;
         let layout = Layout::of(&options.data_dir)?;
-        let lock = layout.lock()?;
+        let lock = layout.lock().await?;
         let account = Account::choose(&layout.cluster)?;
         layout.prepare(&account)?;
         let installation = binaries::choose(options.bin_dir.as_deref(), &layout).await?;

@@ -14,12 +14,18 @@ use std::io::{Read, Seek, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::account::Account;
 use crate::error::Error;
 
 /// A socket's path must fit into 107 bytes, 103 on some systems; `/.s.PGSQL.5432.lock` needs 19.
 const LONGEST_SOCKET_DIR: usize = 80;
+
+/// What our own children may take from their fork to their own program, on a busy machine.
+const GIVEN_BACK: Duration = Duration::from_secs(3);
 
 /// The places of one private cluster.
 #[derive(Debug, Clone)]
@@ -76,7 +82,25 @@ impl Layout {
     }
 
     /// Takes the directory for this program; the kernel gives it back when the program ends.
-    pub(crate) fn lock(&self) -> Result<File, Error> {
+    ///
+    /// A child of ours that has not become its own program yet still holds whatever we had when it was forked: a lock that
+    /// we gave back a moment ago is waited for.
+    pub(crate) async fn lock(&self) -> Result<File, Error> {
+        let given_back = Instant::now() + GIVEN_BACK;
+        loop {
+            match self.try_lock() {
+                Err(Error::InUse {
+                    holder: Some(holder),
+                    ..
+                }) if holder == std::process::id() && Instant::now() < given_back => {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn try_lock(&self) -> Result<File, Error> {
         let mut file = File::options()
             .read(true)
             .write(true)

@@ -176,7 +176,7 @@ impl Postgres {
 /// crashed program may have left. For throw-away clusters; there is no way back.
 pub async fn remove(data_dir: &Path) -> Result<(), Error> {
     let layout = layout::Layout::of(data_dir)?;
-    let lock = layout.lock()?;
+    let lock = layout.lock().await?;
     leftovers::clear(&layout).await?;
     layout.remove()?;
     drop(lock);
