@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use super::child::Commands;
-use super::place::{Place, free_port};
+use super::place::{Place, cached, free_port};
 
 /// As in `scripts/kafka/pom.xml`; `scripts/setup` puts jars and a formatted storage there.
 const VERSION: &str = "3.9.1";
@@ -19,12 +19,7 @@ log4j.appender.out.layout.ConversionPattern=%d %p %m (%c)%n
 ";
 
 fn installation() -> PathBuf {
-    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|dir| !dir.is_empty());
-    let cache = cache.map(PathBuf::from).unwrap_or_else(|| {
-        let home = std::env::var_os("HOME").unwrap_or_default();
-        PathBuf::from(home).join(".cache")
-    });
-    cache.join(format!("postrider/kafka-{VERSION}"))
+    cached(&format!("kafka-{VERSION}"))
 }
 
 pub(super) fn version() -> Result<String, String> {

@@ -1,25 +1,33 @@
-//! `nats-server` with JetStream.
+//! `nats-server` with JetStream, from the cache.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpStream};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use super::child::Commands;
-use super::place::{Place, free_port};
+use super::place::{Place, cached, free_port};
+
+/// As in `scripts/nats/install`.
+const VERSION: &str = "2.11.10";
+
+fn program() -> PathBuf {
+    cached(&format!("nats-{VERSION}")).join("nats-server")
+}
 
 pub(super) fn version() -> Result<String, String> {
-    let answer = Command::new("nats-server")
+    let answer = Command::new(program())
         .arg("--version")
         .output()
-        .map_err(|_| "nats-server is not installed".to_owned())?;
+        .map_err(|_| format!("nats-server {VERSION} is not in the cache"))?;
     Ok(String::from_utf8_lossy(&answer.stdout).trim().to_owned())
 }
 
 pub(super) fn commands(place: &Place) -> (String, Commands) {
-    let port = free_port();
+    let (port, program) = (free_port(), program().display().to_string());
     let words = [
-        "nats-server",
+        &*program,
         "-js",
         "-sd",
         &place.path("data"),

@@ -75,3 +75,13 @@ pub(super) fn free_port() -> u16 {
     }
     panic!("no free port between {} and {}", PORTS.start, PORTS.end);
 }
+
+/// Where `scripts/setup` puts what no package manager of the machine has.
+pub(super) fn cached(name: &str) -> PathBuf {
+    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|dir| !dir.is_empty());
+    let cache = cache.map(PathBuf::from).unwrap_or_else(|| {
+        let home = std::env::var_os("HOME").unwrap_or_default();
+        PathBuf::from(home).join(".cache")
+    });
+    cache.join("postrider").join(name)
+}
