@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  hints, polls ─▶ claimer ─▶ buffer ─▶ handlers (so many at once) ─▶ settler ─▶ database
-//!                     rescuer ─▶ one suspect at a time ─▲                 ▲
+//!                     rescuer ─▶ one suspect at a time ─▲           └▶ together, if their answers carry values
 //!                     keeper: renews leases ─▶ watchdog: stops a handler before its lease runs out
 //! ```
 //!
