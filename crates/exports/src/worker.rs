@@ -258,7 +258,7 @@ impl Exporter {
             }
         };
         let present = self.to_store.call(looking).await?;
-        Ok(present.then(|| Found {
+        Ok(present.then_some(Found {
             held,
             path,
             reused: !standing.own,
