@@ -121,27 +121,39 @@ async fn declare_exchange(channel: &Channel) -> lapin::Result<()> {
         .await
 }
 
-impl RabbitMq {
-    async fn declare(&self, topic: &str, group: &str) -> Result<(), Cause> {
-        let channel = self.receiving.channel().await?;
-        declare_exchange(&channel).await?;
-        let arguments = arguments(self.replicas);
-        let options = QueueDeclareOptions {
-            durable: true,
-            ..QueueDeclareOptions::default()
-        };
-        channel
-            .queue_declare(queue(group).into(), options, arguments)
-            .await?;
+/// The group's queue, bound to its topics. What is there already stays as it is.
+async fn declare_queue(
+    channel: &Channel,
+    group: &str,
+    topics: &[String],
+    replicas: usize,
+) -> lapin::Result<()> {
+    declare_exchange(channel).await?;
+    let options = QueueDeclareOptions {
+        durable: true,
+        ..QueueDeclareOptions::default()
+    };
+    channel
+        .queue_declare(queue(group).into(), options, arguments(replicas))
+        .await?;
+    for topic in topics {
         channel
             .queue_bind(
                 queue(group).into(),
                 EXCHANGE.into(),
-                topic.into(),
+                topic.as_str().into(),
                 QueueBindOptions::default(),
                 FieldTable::default(),
             )
             .await?;
+    }
+    Ok(())
+}
+
+impl RabbitMq {
+    async fn declare(&self, topic: &str, group: &str) -> Result<(), Cause> {
+        let channel = self.receiving.channel().await?;
+        declare_queue(&channel, group, &[topic.to_owned()], self.replicas).await?;
         // Only to be tidy: it ends with the connection.
         let _ = channel.close(200, "declared".into()).await;
         Ok(())
@@ -274,7 +286,9 @@ impl Broker for RabbitMq {
         })
     }
 
-    fn sources(&self, group: &str, _topics: &[String]) -> Vec<Box<dyn Source>> {
-        vec![Box::new(RabbitSource::new(self.receiving.clone(), group))]
+    fn sources(&self, group: &str, topics: &[String]) -> Vec<Box<dyn Source>> {
+        let declared = self.declare.then_some(self.replicas);
+        let link = self.receiving.clone();
+        vec![Box::new(RabbitSource::new(link, group, topics, declared))]
     }
 }

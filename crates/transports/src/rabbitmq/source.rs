@@ -14,7 +14,7 @@ use lapin::{Channel, Consumer};
 use postrider_engine::transport::{Message, TransportError};
 
 use super::link::Link;
-use super::{ANSWER, NAME, queue, unavailable};
+use super::{ANSWER, NAME, declare_queue, queue, unavailable};
 use crate::outside::{Arrival, Cause, Source};
 
 /// So many messages are in our hands unacknowledged.
@@ -24,16 +24,21 @@ const MOST_BYTES: usize = 8 * 1024 * 1024;
 pub(super) struct RabbitSource {
     link: Link,
     group: String,
+    topics: Vec<String>,
+    /// If the queue is ours to declare: with so many copies.
+    replicas: Option<usize>,
     open: Option<(Channel, Consumer)>,
     /// The last that was fetched.
     last: Option<u64>,
 }
 
 impl RabbitSource {
-    pub fn new(link: Link, group: &str) -> Self {
+    pub fn new(link: Link, group: &str, topics: &[String], replicas: Option<usize>) -> Self {
         Self {
             link,
             group: group.to_owned(),
+            topics: topics.to_vec(),
+            replicas,
             open: None,
             last: None,
         }
@@ -41,7 +46,7 @@ impl RabbitSource {
 
     async fn fetch(&mut self, wait: Duration) -> Result<Vec<Message>, Cause> {
         if self.open.is_none() {
-            let opened = tokio::time::timeout(ANSWER, open(&self.link, &self.group)).await;
+            let opened = tokio::time::timeout(ANSWER, self.open()).await;
             self.open = Some(opened.map_err(|_| "the broker does not answer")??);
         }
         let Some((_, consumer)) = &mut self.open else {
@@ -65,6 +70,26 @@ impl RabbitSource {
         Ok(batch)
     }
 
+    /// A server that was killed may come back without the queue or its bindings, and what is published meanwhile would
+    /// find nobody. So each new channel declares them again.
+    async fn open(&self) -> Result<(Channel, Consumer), Cause> {
+        let channel = self.link.channel().await?;
+        if let Some(replicas) = self.replicas {
+            declare_queue(&channel, &self.group, &self.topics, replicas).await?;
+        }
+        let limit = BasicQosOptions::default();
+        channel.basic_qos(PREFETCH, limit).await?;
+        let consumer = channel
+            .basic_consume(
+                queue(&self.group).into(),
+                "".into(),
+                BasicConsumeOptions::default(),
+                FieldTable::default(),
+            )
+            .await?;
+        Ok((channel, consumer))
+    }
+
     async fn acknowledge(&mut self) -> Result<(), Cause> {
         if let (Some(last), Some((channel, _))) = (self.last.take(), &self.open) {
             channel
@@ -79,22 +104,6 @@ impl RabbitSource {
         self.open = None;
         self.last = None;
     }
-}
-
-async fn open(link: &Link, group: &str) -> Result<(Channel, Consumer), Cause> {
-    let channel = link.channel().await?;
-    channel
-        .basic_qos(PREFETCH, BasicQosOptions::default())
-        .await?;
-    let consumer = channel
-        .basic_consume(
-            queue(group).into(),
-            "".into(),
-            BasicConsumeOptions::default(),
-            FieldTable::default(),
-        )
-        .await?;
-    Ok((channel, consumer))
 }
 
 fn read(delivery: &Delivery) -> Message {

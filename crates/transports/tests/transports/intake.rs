@@ -368,3 +368,23 @@ async fn a_message_that_is_too_large_for_nats_is_refused_alone() {
     assert!(refused(&answers[0]), "{:?}", answers[0]);
     assert_eq!(answers[1], Published::Confirmed);
 }
+
+/// A server that was killed has been seen to come back without a binding; an operator may delete a queue. Whoever
+/// publishes is told that nobody listens until the group has declared its queue again, which it does by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_that_rabbitmq_lost_is_declared_again() {
+    let Some(broker) = shared(Kind::Rabbitmq).await else {
+        return;
+    };
+    let names = Names::new("lost");
+    let receiver = broker.transport();
+    let consumer = receiver.subscribe(names.subscription()).await.unwrap();
+    publish(&receiver, &[names.message(0)]).await;
+    assert_eq!(drain(&*consumer, 1).await, ["0"]);
+    strangers::delete_queue(&broker.url, &format!("postrider.{}", names.group)).await;
+    // From a database that knows nothing of the group and so can't declare it.
+    let elsewhere = database().await;
+    let sender = transport(broker.kind, &broker.url, 3, &elsewhere, Options::default());
+    publish(&sender, &[names.message(1)]).await;
+    assert_eq!(drain(&*consumer, 1).await, ["1"]);
+}

@@ -45,3 +45,12 @@ pub async fn publish(kind: Kind, url: &str, topic: &str, body: &[u8]) {
         }
     }
 }
+
+/// As an operator might.
+pub async fn delete_queue(url: &str, queue: &str) {
+    let properties = lapin::ConnectionProperties::default();
+    let connection = lapin::Connection::connect(url, properties).await.unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    let options = lapin::options::QueueDeleteOptions::default();
+    channel.queue_delete(queue.into(), options).await.unwrap();
+}
