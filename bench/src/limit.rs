@@ -9,6 +9,7 @@ use tokio::process::Command;
 
 use crate::CACHE;
 use crate::cluster::Cluster;
+use crate::results::{LIMIT, PREPARED, Results};
 
 /// The database of the limit.
 const DATABASE: &str = "bench_limit";
@@ -18,15 +19,33 @@ const SCRIPT: &str = "insert into item (payload) values ('{\"n\":1234}');\n";
 /// Rows of one COPY.
 const COPIED: usize = 10_000;
 
-/// Commits of one row a second with so many clients.
-pub async fn singles(cluster: &Cluster, clients: usize, items: u64) -> Result<f64> {
+/// Notes pgbench's commits of one row a second with so many clients: as it comes, which is the limit, and beside it with
+/// statements that are parsed and planned once.
+pub async fn singles(
+    cluster: &Cluster,
+    results: &mut Results,
+    measure: &str,
+    clients: usize,
+    items: u64,
+) -> Result<()> {
+    for (name, protocol) in [(LIMIT, "simple"), (PREPARED, "prepared")] {
+        let rate = pgbench(cluster, protocol, clients, items).await?;
+        let settings = format!("pgbench --protocol={protocol}");
+        results.note(measure, "items/s", name, &settings, rate);
+    }
+    Ok(())
+}
+
+async fn pgbench(cluster: &Cluster, protocol: &str, clients: usize, items: u64) -> Result<f64> {
     prepare(cluster).await?;
+
     let script = format!("{CACHE}/insert.sql");
     std::fs::write(&script, SCRIPT)?;
     let (socket, role) = cluster.address()?;
     let each = (items / clients as u64).max(1);
     let output = Command::new(tool("pgbench").await)
-        .args(["--no-vacuum", "--protocol=prepared", "--jobs=2"])
+        .args(["--no-vacuum", "--jobs=2"])
+        .arg(format!("--protocol={protocol}"))
         .args(["-h", &socket, "-U", role])
         .arg(format!("--client={clients}"))
         .arg(format!("--transactions={each}"))

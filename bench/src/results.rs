@@ -16,6 +16,9 @@ use crate::targets::Verdict;
 /// The limit's name among the peers.
 pub const LIMIT: &str = "limit";
 
+/// The name of pgbench with prepared statements, which nobody is judged by.
+pub const PREPARED: &str = "pgbench, prepared";
+
 /// All rounds of one figure.
 #[derive(Debug, Clone, Serialize)]
 pub struct Figure {

@@ -42,9 +42,7 @@ impl Bench {
         let measure = format!("enqueue/single/{clients}");
         let count = self.plan.singles * if clients > 8 { 2 } else { 1 };
         say(&format!("{measure}: limit"));
-        let rate = limit::singles(&self.cluster, clients, count).await?;
-        self.results
-            .note(&measure, "items/s", LIMIT, "pgbench, prepared", rate);
+        limit::singles(&self.cluster, &mut self.results, &measure, clients, count).await?;
         let everybody = if clients > 8 {
             self.long()
         } else {

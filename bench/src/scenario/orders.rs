@@ -11,7 +11,6 @@ use crate::load::{self, Loaded};
 use crate::peer::OURS;
 use crate::plan::say;
 use crate::program::Server;
-use crate::results::LIMIT;
 
 const CLIENTS: u64 = 64;
 const DATABASE: &str = "run_orders";
@@ -24,10 +23,8 @@ impl Bench {
     pub(super) async fn orders(&mut self) -> Result<()> {
         for round in 1..=self.plan.rounds {
             say(&format!("orders: round {round} of {}", self.plan.rounds));
-            let rate =
-                limit::singles(&self.cluster, CLIENTS as usize, self.plan.singles * 2).await?;
-            self.results
-                .note(ACCEPT, "items/s", LIMIT, "pgbench, prepared", rate);
+            let (clients, count) = (CLIENTS as usize, self.plan.singles * 2);
+            limit::singles(&self.cluster, &mut self.results, ACCEPT, clients, count).await?;
             if let Err(error) = self.orders_once().await {
                 say(&format!("orders: {error:#}"));
                 for measure in [ACCEPT, REPLAY] {

@@ -5,6 +5,7 @@
 //! hold are refused instead of being rounded (`9007199254740993` would become `…992`); exact decimals belong in strings.
 
 mod exact;
+mod form;
 
 use std::{fmt, str::FromStr};
 
@@ -42,16 +43,23 @@ pub enum DigestError {
 /// The RFC 8785 canonical form of a value.
 pub fn canonical(value: &impl Serialize) -> Result<Vec<u8>, DigestError> {
     // By way of the text: there, integers of any size still have all their digits.
-    canonical_json(&serde_json::to_string(value)?)
+    canonical_form(&serde_json::to_string(value)?)
 }
 
 /// The RFC 8785 canonical form of a JSON text.
 pub fn canonical_json(text: &str) -> Result<Vec<u8>, DigestError> {
     // Syntax first, then what the syntax hides; only then numbers are turned into doubles.
     serde_json::from_str::<serde::de::IgnoredAny>(text)?;
+    canonical_form(text)
+}
+
+/// Of a text that certainly is JSON.
+fn canonical_form(text: &str) -> Result<Vec<u8>, DigestError> {
     exact::check(text)?;
     let value: serde_json::Value = serde_json::from_str(text)?;
-    Ok(serde_json_canonicalizer::to_vec(&value)?)
+    let mut canonical = Vec::with_capacity(text.len());
+    form::write(&value, &mut canonical)?;
+    Ok(canonical)
 }
 
 impl Digest {

@@ -20,8 +20,11 @@ use postrider_engine::{
     ledger::{Acceptance, Key, Ledger, LedgerError},
     wake::Waker,
 };
-use sqlx::PgPool;
-use tokio::sync::{mpsc, oneshot};
+use sqlx::{Connection, PgConnection, PgPool, Postgres, pool::PoolConnection};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::timeout,
+};
 
 use crate::{
     OUTBOX_ORDERS, counters,
@@ -38,6 +41,9 @@ const MOST: usize = 500;
 
 /// So many posts may wait per writer before further ones wait outside.
 const BACKLOG: usize = 4_096;
+
+/// A writer that has nothing to do for this long gives its connection back.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// So long a post waits for another process that is just accepting the same key.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -75,6 +81,7 @@ impl Acceptor {
                 waker: waker.clone(),
                 ordering,
                 expects_repetitions: false,
+                connection: None,
             };
             tokio::spawn(writer.run(posts));
             sender
@@ -104,12 +111,22 @@ struct Writer {
     waker: Waker,
     ordering: Ordering,
     expects_repetitions: bool,
+    /// Kept from batch to batch: taking one from the pool and giving it back are two round trips more.
+    connection: Option<PoolConnection<Postgres>>,
 }
 
 impl Writer {
     async fn run(mut self, mut posts: mpsc::Receiver<Post>) {
         let mut batch = Vec::with_capacity(MOST);
-        while posts.recv_many(&mut batch, MOST).await > 0 {
+        while let Some(first) = self.next(&mut posts).await {
+            batch.push(first);
+            // Whoever is about to post does so first: the more there are, the less each one costs.
+            tokio::task::yield_now().await;
+            while batch.len() < MOST
+                && let Ok(post) = posts.try_recv()
+            {
+                batch.push(post);
+            }
             // Nobody waits for an answer any more: the client will repeat, with the same key.
             batch.retain(|post: &Post| !post.reply.is_closed());
             let orders: Vec<&Order> = batch.iter().map(|post| &post.order).collect();
@@ -126,18 +143,44 @@ impl Writer {
         }
     }
 
+    /// Waits for a post, and for no longer than that with a connection in hand.
+    async fn next(&mut self, posts: &mut mpsc::Receiver<Post>) -> Option<Post> {
+        if self.connection.is_some() {
+            if let Ok(post) = timeout(LINGER, posts.recv()).await {
+                return post;
+            }
+            self.connection = None;
+        }
+        posts.recv().await
+    }
+
     /// A panic costs the batch that it hit; a writer that vanished would refuse its keys for ever.
     async fn guarded(&mut self, orders: &[&Order]) -> Result<Vec<Answer>, LedgerError> {
-        AssertUnwindSafe(self.accept(orders))
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.pool.acquire().await?,
+        };
+        let accepted = AssertUnwindSafe(self.accept(&mut connection, orders))
             .catch_unwind()
             .await
             .unwrap_or_else(|_| {
                 tracing::error!("the acceptance of orders panicked; going on");
                 Err(Error::Panicked("the acceptance of orders").into())
-            })
+            });
+        if accepted.is_ok() {
+            self.connection = Some(connection);
+        } else {
+            // In what state it is, nobody knows.
+            connection.close_on_drop();
+        }
+        accepted
     }
 
-    async fn accept(&mut self, orders: &[&Order]) -> Result<Vec<Answer>, LedgerError> {
+    async fn accept(
+        &mut self,
+        connection: &mut PgConnection,
+        orders: &[&Order],
+    ) -> Result<Vec<Answer>, LedgerError> {
         // Of several posts of one key the first leads; the others are answered as if they had come after it.
         let mut leaders: HashMap<&str, &Order> = HashMap::with_capacity(orders.len());
         for order in orders {
@@ -149,9 +192,7 @@ impl Writer {
         }
         let mut known = HashMap::new();
         if self.expects_repetitions {
-            known = self
-                .known(wanted.iter().map(|order| order.key.key()))
-                .await?;
+            known = known_of(connection, wanted.iter().map(|order| order.key.key())).await?;
         }
         let unknown: Vec<&Order> = wanted
             .iter()
@@ -159,7 +200,7 @@ impl Writer {
             .filter(|order| !known.contains_key(order.key.key()))
             .collect();
         postrider_crashpoint::point!("orders.before_accept").map_err(Error::from)?;
-        let mut new = self.take(&unknown).await?;
+        let mut new = self.take(connection, &unknown).await?;
         postrider_crashpoint::point!("orders.after_accept").map_err(Error::from)?;
         if !new.is_empty() {
             counters::enqueued(new.len() as u64);
@@ -170,7 +211,7 @@ impl Writer {
             .iter()
             .map(|order| order.key.key())
             .filter(|key| !new.contains(*key));
-        known.extend(self.known(taken).await?);
+        known.extend(known_of(connection, taken).await?);
         let accepted: HashSet<String> = new.clone();
         orders
             .iter()
@@ -195,18 +236,22 @@ impl Writer {
     }
 
     /// Takes the keys that are free, each with its row; says which.
-    async fn take(&self, orders: &[&Order]) -> Result<HashSet<String>, LedgerError> {
+    async fn take(
+        &self,
+        connection: &mut PgConnection,
+        orders: &[&Order],
+    ) -> Result<HashSet<String>, LedgerError> {
         if orders.is_empty() {
             return Ok(HashSet::new());
         }
         if self.ordering == Ordering::None {
-            return Ok(store::accept(&self.pool, orders, PATIENCE).await?);
+            return Ok(store::accept(connection, orders, PATIENCE).await?);
         }
         let requests: Vec<(Key, Digest)> = orders
             .iter()
             .map(|order| (order.key.clone(), order.digest))
             .collect();
-        let mut tx = self.pool.begin().await?;
+        let mut tx = connection.begin().await?;
         let told = Ledger::new(PATIENCE)
             .accept_many(&mut tx, &requests)
             .await?;
@@ -221,21 +266,6 @@ impl Writer {
         Ok(new.iter().map(|order| order.key.key().to_owned()).collect())
     }
 
-    async fn known(
-        &self,
-        keys: impl Iterator<Item = &str>,
-    ) -> Result<HashMap<String, OrderView>, LedgerError> {
-        let keys: Vec<&str> = keys.collect();
-        if keys.is_empty() {
-            return Ok(HashMap::new());
-        }
-        let views = store::views(&self.pool, &keys).await?;
-        Ok(views
-            .into_iter()
-            .map(|view| (view.idempotency_key.clone(), view))
-            .collect())
-    }
-
     async fn one_by_one(&mut self, orders: &[&Order]) -> Vec<Result<Answer, LedgerError>> {
         let mut answers = Vec::with_capacity(orders.len());
         for order in orders {
@@ -248,6 +278,21 @@ impl Writer {
         }
         answers
     }
+}
+
+async fn known_of(
+    connection: &mut PgConnection,
+    keys: impl Iterator<Item = &str>,
+) -> Result<HashMap<String, OrderView>, LedgerError> {
+    let keys: Vec<&str> = keys.collect();
+    if keys.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let views = store::views(connection, &keys).await?;
+    Ok(views
+        .into_iter()
+        .map(|view| (view.idempotency_key.clone(), view))
+        .collect())
 }
 
 /// The leaders, in the order in which they came.

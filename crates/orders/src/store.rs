@@ -6,7 +6,7 @@ use std::{collections::HashSet, time::Duration};
 
 use postrider_engine::{failure::Failure, ledger::Key};
 use serde_json::Value;
-use sqlx::{PgConnection, PgPool};
+use sqlx::{PgConnection, PgExecutor, PgPool};
 use time::OffsetDateTime;
 
 use crate::{
@@ -184,7 +184,7 @@ pub(crate) struct Standing {
 
 /// Accepts the orders whose keys are free, each with its row, in one commit; gives their keys. No key may come twice.
 pub(crate) async fn accept(
-    pool: &PgPool,
+    connection: &mut PgConnection,
     orders: &[&Order],
     patience: Duration,
 ) -> Result<HashSet<String>, sqlx::Error> {
@@ -198,7 +198,7 @@ pub(crate) async fn accept(
         .bind(digests)
         .bind(expiries)
         .bind(format!("{}ms", patience.as_millis()))
-        .fetch_all(pool)
+        .fetch_all(connection)
         .await?;
     Ok(new.into_iter().collect())
 }
@@ -233,8 +233,14 @@ pub(crate) async fn insert_in_line(
 }
 
 /// What is known under these keys, in no particular order.
-pub(crate) async fn views(pool: &PgPool, keys: &[&str]) -> Result<Vec<OrderView>, sqlx::Error> {
-    let rows: Vec<Row> = sqlx::query_as(VIEWS).bind(keys).fetch_all(pool).await?;
+pub(crate) async fn views(
+    connection: impl PgExecutor<'_>,
+    keys: &[&str],
+) -> Result<Vec<OrderView>, sqlx::Error> {
+    let rows: Vec<Row> = sqlx::query_as(VIEWS)
+        .bind(keys)
+        .fetch_all(connection)
+        .await?;
     Ok(rows.into_iter().map(OrderView::from).collect())
 }
 

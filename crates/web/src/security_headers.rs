@@ -25,6 +25,7 @@ pub(crate) fn add(headers: &mut HeaderMap) {
         (header::CONTENT_SECURITY_POLICY, policy),
         (RESOURCE_POLICY, "same-origin"),
     ];
+    headers.reserve(ALWAYS.len() + further.len());
     for (name, value) in ALWAYS.into_iter().chain(further) {
         headers
             .entry(name)

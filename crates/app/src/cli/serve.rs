@@ -94,7 +94,7 @@ impl Running {
         let readiness = Arc::new(Readiness::new(roles.clone()));
         let apis = Arc::new(Apis::start(database.pool(), &store, config, &stop)?);
         let alerts = alerts::State::default();
-        let state = http::State {
+        let state = http::State::from(http::Parts {
             pool: database.pool().clone(),
             readiness: readiness.clone(),
             metrics: metrics.clone(),
@@ -107,7 +107,7 @@ impl Running {
                 )
             })?,
             alerts: alerts.clone(),
-        };
+        });
         let router = http::router(state, config, &roles)?;
         let server = tokio::spawn(http::serve(
             listener,

@@ -9,7 +9,7 @@ mod metrics;
 mod reference;
 mod server;
 
-use std::sync::Arc;
+use std::{ops::Deref, sync::Arc};
 
 use axum::Router;
 use postrider_web::{ErrorCatalogue, ProblemPage, ShellOptions, Tokens, error_code::DuplicateCode};
@@ -31,9 +31,12 @@ use crate::{
     services::{self, Apis},
 };
 
-/// What the shell's own routes need.
+/// What routes need. Cheap to clone, which axum does several times per request.
 #[derive(Clone)]
-pub struct State {
+pub struct State(Arc<Parts>);
+
+/// What there is in it.
+pub struct Parts {
     /// The database.
     pub pool: PgPool,
     /// Which roles run.
@@ -46,6 +49,20 @@ pub struct State {
     pub apis: Arc<Apis>,
     /// What operators see and do.
     pub operate: Operate,
+}
+
+impl From<Parts> for State {
+    fn from(parts: Parts) -> Self {
+        Self(Arc::new(parts))
+    }
+}
+
+impl Deref for State {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
 }
 
 /// Routes that need no token: probes run without one, and the pages say nothing of what is stored.

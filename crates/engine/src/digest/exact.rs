@@ -3,34 +3,26 @@
 //! One walk over a text that is known to be valid JSON. A number passes if its decimal value is the very one that
 //! RFC 8785 prints for its double; so two numbers that differ never get the same canonical form.
 
-use std::{collections::HashSet, fmt::Write as _};
+use std::{borrow::Cow, fmt::Write as _};
 
 use super::DigestError;
 
 /// A container that the walk is in.
-enum Frame {
-    Array {
-        index: usize,
-    },
-    Object {
-        keys: HashSet<String>,
-        current: String,
-    },
+enum Frame<'a> {
+    Array { index: usize },
+    Object { keys: Vec<Cow<'a, str>> },
 }
 
 /// Refuses the first number that would be rounded and the first key that is repeated.
 pub(super) fn check(text: &str) -> Result<(), DigestError> {
     let bytes = text.as_bytes();
-    let mut frames: Vec<Frame> = Vec::new();
+    let mut frames: Vec<Frame<'_>> = Vec::new();
     let mut at = 0;
     while let Some(&byte) = bytes.get(at) {
         match byte {
-            b'{' => frames.push(Frame::Object {
-                keys: HashSet::new(),
-                current: String::new(),
-            }),
+            b'{' => frames.push(Frame::Object { keys: Vec::new() }),
             b'[' => frames.push(Frame::Array { index: 0 }),
-            b'}' | b']' => drop(frames.pop()),
+            b'}' | b']' => leave(&mut frames)?,
             b',' => {
                 if let Some(Frame::Array { index }) = frames.last_mut() {
                     *index += 1;
@@ -38,8 +30,10 @@ pub(super) fn check(text: &str) -> Result<(), DigestError> {
             }
             b'"' => {
                 let end = at + string_length(&bytes[at..]);
-                if is_key(&bytes[end..]) {
-                    enter_key(&mut frames, serde_json::from_str(&text[at..end])?)?;
+                if is_key(&bytes[end..])
+                    && let Some(Frame::Object { keys }) = frames.last_mut()
+                {
+                    keys.push(unquoted(&text[at..end])?);
                 }
                 at = end;
                 continue;
@@ -88,26 +82,36 @@ fn number_length(bytes: &[u8]) -> usize {
         .count()
 }
 
-fn enter_key(frames: &mut [Frame], key: String) -> Result<(), DigestError> {
-    let Some(Frame::Object { keys, current }) = frames.last_mut() else {
-        return Ok(());
-    };
-    current.clone_from(&key);
-    if !keys.insert(key) {
-        return Err(DigestError::DuplicateKey {
-            path: pointer(frames),
-        });
+/// A string without its quotes and escapes.
+fn unquoted(string: &str) -> Result<Cow<'_, str>, serde_json::Error> {
+    if string.contains('\\') {
+        return serde_json::from_str(string).map(Cow::Owned);
     }
+    Ok(Cow::Borrowed(string.trim_matches('"')))
+}
+
+/// The container ends: no two of its keys may be the same.
+fn leave(frames: &mut Vec<Frame<'_>>) -> Result<(), DigestError> {
+    if let Some(Frame::Object { keys }) = frames.last_mut() {
+        keys.sort_unstable();
+        if let Some(twice) = keys.windows(2).position(|pair| pair[0] == pair[1]) {
+            keys.truncate(twice + 1);
+            let path = pointer(frames);
+            return Err(DigestError::DuplicateKey { path });
+        }
+    }
+    frames.pop();
     Ok(())
 }
 
 /// Where the walk is, as a JSON pointer (RFC 6901).
-fn pointer(frames: &[Frame]) -> String {
+fn pointer(frames: &[Frame<'_>]) -> String {
     let mut path = String::new();
     for frame in frames {
         match frame {
             Frame::Array { index } => drop(write!(path, "/{index}")),
-            Frame::Object { current, .. } => {
+            Frame::Object { keys } => {
+                let current = keys.last().map_or("", AsRef::as_ref);
                 path.push('/');
                 path.push_str(&current.replace('~', "~0").replace('/', "~1"));
             }
