@@ -13,6 +13,7 @@
 //! - Memory is bounded: items and bytes held are, whatever the queue's depth.
 //! - Kinds without a handler are not claimed; they wait, and `postrider.worker` tells that nobody handles them.
 
+mod ahead;
 mod claimer;
 mod decide;
 mod executor;

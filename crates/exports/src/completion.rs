@@ -25,6 +25,10 @@ const SOON: Duration = Duration::from_millis(50);
 /// So long a job that is not finished is looked after; then the finalizer has it.
 const LONGEST: Duration = Duration::from_secs(2);
 
+/// A look at a large job takes long, while its finished inputs still lie before the others: looking takes at most one part
+/// in so many of the time.
+const LOOKING: u32 = 10;
+
 /// Open jobs per look of the finalizer.
 const PAGE: i64 = 500;
 
@@ -52,8 +56,10 @@ impl Completer {
 async fn look_after(pool: PgPool, mut touched: mpsc::UnboundedReceiver<Uuid>) {
     // When to look at each job next, and how long to wait after that if nothing is touched meanwhile.
     let mut jobs: HashMap<Uuid, (Instant, Duration)> = HashMap::new();
+    let mut rest_until = Instant::now();
     loop {
         let next = jobs.values().map(|(at, _)| *at).min();
+        let next = next.map(|at| at.max(rest_until));
         let due = async {
             match next {
                 Some(at) => tokio::time::sleep_until(at).await,
@@ -71,6 +77,7 @@ async fn look_after(pool: PgPool, mut touched: mpsc::UnboundedReceiver<Uuid>) {
                 let now = Instant::now();
                 let asked: Vec<Uuid> = jobs.iter().filter(|(_, (at, _))| *at <= now).map(|(job, _)| *job).collect();
                 let open = look(&pool, &asked).await;
+                rest_until = Instant::now() + now.elapsed() * LOOKING;
                 for job in &asked {
                     match jobs.remove(job) {
                         Some((_, waited)) if open.contains(job) && waited < LONGEST => {

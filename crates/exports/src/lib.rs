@@ -28,6 +28,7 @@ mod file;
 pub mod http;
 pub mod model;
 pub mod operate;
+mod reuse;
 pub mod settings;
 pub mod source;
 pub mod store;

@@ -2,6 +2,7 @@
 //!
 //! Whoever locks a job and its inputs locks the job first.
 
+pub(crate) mod ahead;
 pub(crate) mod closing;
 pub(crate) mod work;
 

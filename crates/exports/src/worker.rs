@@ -4,7 +4,10 @@
 //! became of it is written together with the registry's entry and the input's settling, when the file is whole and not
 //! before. A worker that dies in between leaves a file that its successor makes anew, in the same place.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use postrider_engine::{
     Error, Result,
@@ -28,6 +31,7 @@ use crate::{
     dependency::Dependency,
     file::{self, File},
     model::Input,
+    reuse::Reuse,
     source::{Ended, Source, SourceError},
     store::{
         closing,
@@ -116,7 +120,15 @@ pub fn worker(
         looker: looker(&store, at_once),
         store,
     });
-    let completer = Completer::start(pool.clone());
+    let completer = Arc::new(Completer::start(pool.clone()));
+    let reuse = Arc::new(Reuse {
+        pool: pool.clone(),
+        store: exporter.store.clone(),
+        settings: settings.file.reuse,
+        to_store: Dependency::new(breakers.get_with(STORE, breaker)),
+        completer: Arc::clone(&completer),
+        progress: Mutex::default(),
+    });
     counters::register();
     let handler = Handler::new(move |item| Arc::clone(&exporter).handle(item))
         .policy(policy)
@@ -145,6 +157,7 @@ pub fn worker(
     };
     Ok(Worker::new(pool, &EXPORT_JOB_INPUT)?
         .options(options)
+        .ahead_of_claims(move || Arc::clone(&reuse).ahead())
         .handle_others(handler))
 }
 

@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::WorkerOptions;
+use super::ahead::Ahead;
 use super::executor::{Executor, Job};
 use super::flow::Depth;
 use crate::guard::guarded;
@@ -38,6 +39,7 @@ pub(super) struct Claimer {
     pub options: WorkerOptions,
     pub kinds: Kinds,
     pub routes: Routes,
+    pub ahead: Option<Ahead>,
     pub depth: Depth,
     /// Waiting, running and settling together.
     pub most_held: usize,
@@ -69,6 +71,9 @@ impl Claimer {
         let mut trouble = FIRST_WAIT;
         loop {
             let wanted = self.room().await;
+            if let Some(ahead) = &self.ahead {
+                ahead.go(self.executor.queue.table()).await;
+            }
             if Instant::now() >= position.rescan_at {
                 position.mark = Mark::START;
             }

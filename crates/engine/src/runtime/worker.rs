@@ -10,6 +10,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
+use super::ahead::Ahead;
 use super::claimer::{Claimer, Routes};
 use super::executor::{Executor, Job};
 use super::flow::{Depth, Flow};
@@ -33,6 +34,7 @@ pub struct Worker {
     options: WorkerOptions,
     handlers: HashMap<String, Handler>,
     other: Option<Handler>,
+    ahead: Option<Ahead>,
 }
 
 impl Worker {
@@ -44,6 +46,7 @@ impl Worker {
             options: WorkerOptions::default(),
             handlers: HashMap::new(),
             other: None,
+            ahead: None,
         })
     }
 
@@ -65,6 +68,17 @@ impl Worker {
     #[must_use]
     pub fn handle_others(mut self, handler: Handler) -> Self {
         self.other = Some(handler);
+        self
+    }
+
+    /// Called before each claim: finishes items that need no lease, because nothing is done for them but a change of their
+    /// own rows, and says how many. Its statement must leave alone what is leased or finished. Claims wait for it.
+    #[must_use]
+    pub fn ahead_of_claims<F>(mut self, go: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<u64>> + Send + 'static,
+    {
+        self.ahead = Some(Ahead::new(go));
         self
     }
 
@@ -190,6 +204,7 @@ impl Worker {
             options: self.options.clone(),
             kinds,
             routes,
+            ahead: self.ahead,
             filled: None,
         };
         drop(executor);

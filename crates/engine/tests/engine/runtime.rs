@@ -1,5 +1,6 @@
 //! The worker keeps its promises: nothing lost, nothing hidden, nothing that runs past its lease.
 
+mod ahead;
 mod handling;
 mod leases;
 mod together;

@@ -99,13 +99,19 @@ pub(crate) async fn open(
         .filter(|row| row.status == JobStatus::Submitted)
         .map(|row| row.job_id)
         .collect();
-    if !fresh.is_empty() {
-        fresh.sort_unstable();
-        fresh.dedup();
-        sqlx::query(START).bind(fresh).execute(pool).await?;
-    }
+    fresh.sort_unstable();
+    fresh.dedup();
+    start(pool, &fresh).await?;
     let mut by_id: HashMap<i64, Standing> = rows.into_iter().map(|row| (row.id, row)).collect();
     Ok(held.iter().map(|(id, _)| by_id.remove(id)).collect())
+}
+
+/// These jobs are running from now on.
+pub(crate) async fn start(pool: &PgPool, jobs: &[Uuid]) -> Result<(), sqlx::Error> {
+    if jobs.is_empty() {
+        return Ok(());
+    }
+    sqlx::query(START).bind(jobs).execute(pool).await.map(drop)
 }
 
 /// Who of these may make its file now.

@@ -11,7 +11,8 @@ use crate::support::{House, many, settings};
 fn points() -> Vec<String> {
     let all = crash::declared_in(concat!(env!("CARGO_MANIFEST_DIR"), "/src"));
     all.into_iter()
-        .filter(|point| !point.ends_with("_accept"))
+        // The acceptance and the reuse have tests of their own.
+        .filter(|point| !point.ends_with("_accept") && !point.ends_with("_reuse"))
         .collect()
 }
 
@@ -82,5 +83,23 @@ async fn a_crash_around_the_acceptance_makes_one_job_or_none_and_a_repetition_ma
         assert!(status.is_success(), "{answer}");
         let after = house.count("select count(*) from exports.export_job").await;
         assert_eq!(after - before, 1 - jobs, "{point}");
+    }
+}
+
+#[tokio::test]
+async fn a_fault_while_files_are_reused_leaves_them_to_the_claims() {
+    let arms: [fn(crash::Arm) -> crash::Armed; 3] = [crash::Arm::error, crash::Arm::panic, |arm| {
+        arm.stall(Duration::from_millis(1500))
+    }];
+    for arm in arms {
+        let house = House::new().await;
+        house.work(&settings(json!({})));
+        let first = house.submit(many(5)).await;
+        house.stands(&first, "COMPLETED").await;
+        let trap = arm(crash::at("exports.before_reuse"));
+        let second = house.submit(many(5)).await;
+        let view = house.stands(&second, "COMPLETED").await;
+        assert_eq!(trap.fired(), 1, "it was never passed");
+        assert_eq!(view["filesReused"], 5);
     }
 }

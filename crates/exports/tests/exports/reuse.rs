@@ -1,9 +1,10 @@
-//! Correction 10: the same file asked for twice at once.
+//! The same file asked for again: at once (correction 10), and later, when it is reused ahead of the claims.
 
 use std::time::Duration;
 
 use postrider_engine::lease::{Claim, Queue};
 use postrider_exports::EXPORT_JOB_INPUT;
+use postrider_testkit::crash;
 use serde_json::{Value, json};
 
 use crate::support::{House, LONG, many, settings, within};
@@ -103,4 +104,79 @@ async fn without_reuse_every_job_makes_its_own_files_and_the_registry_has_the_la
             .await,
         20
     );
+}
+
+/// A house in which the files of `many(20)` are there, and nobody works any more.
+async fn with_files() -> House {
+    let house = House::new().await;
+    let stop = house.stop.child_token();
+    let worker = house.work_until(&settings(json!({})), stop.clone());
+    let job = house.submit(many(20)).await;
+    house.stands(&job, "COMPLETED").await;
+    stop.cancel();
+    worker.await.unwrap().unwrap();
+    house
+}
+
+#[tokio::test]
+async fn inputs_whose_files_are_there_are_finished_without_being_claimed() {
+    let house = with_files().await;
+    house
+        .execute(
+            "create function refuse() returns trigger language plpgsql as $$ begin raise 'claimed'; end $$;
+             create trigger refuse before update on exports.export_job_input for each row
+                 when (new.status = 'RUNNING') execute function refuse()",
+        )
+        .await;
+    let job = house.submit(many(20)).await;
+    house.work(&settings(json!({})));
+    let view = house.stands(&job, "COMPLETED").await;
+    assert_eq!(
+        (&view["filesReused"], &view["filesGenerated"]),
+        (&json!(20), &json!(0))
+    );
+}
+
+#[tokio::test]
+async fn an_input_that_was_claimed_meanwhile_is_left_to_its_holder() {
+    let house = with_files().await;
+    let job = house.submit(many(20)).await;
+    let trap = crash::at("exports.before_reuse").pause();
+    house.work(&settings(json!({})));
+    trap.reached().await;
+    let queue = Queue::new(&EXPORT_JOB_INPUT).unwrap();
+    let claim = Claim::new("holder", Duration::from_secs(60), 3);
+    let held = queue.claim(&house.pool, &claim).await.unwrap();
+    assert_eq!(held.len(), 3);
+    drop(trap);
+    within(LONG, "the others are finished", async || {
+        let view = house.get(&job).await;
+        view["filesReused"] == 17
+    })
+    .await;
+    assert_eq!(
+        house
+            .count("select count(*) from exports.export_job_input where lease_owner = 'holder' and status = 'RUNNING'")
+            .await,
+        3
+    );
+}
+
+#[tokio::test]
+async fn the_inputs_of_a_job_that_is_closed_meanwhile_stay_as_they_are() {
+    let house = with_files().await;
+    let job = house.submit(many(20)).await;
+    let trap = crash::at("exports.before_reuse").pause();
+    let stop = house.stop.child_token();
+    let worker = house.work_until(&settings(json!({})), stop.clone());
+    trap.reached().await;
+    house.operate(&job, "cancel").await;
+    drop(trap);
+    // Whatever was under way is over when another job has been through.
+    let next = house.submit(many(20)).await;
+    house.stands(&next, "COMPLETED").await;
+    stop.cancel();
+    worker.await.unwrap().unwrap();
+    let view = house.stands(&job, "CANCELLED").await;
+    assert_eq!(view["filesReused"], 0, "{view}");
 }
