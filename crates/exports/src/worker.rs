@@ -217,6 +217,10 @@ impl Exporter {
         if let Some(found) = self.usable(held, &standing).await? {
             return Ok(found);
         }
+        // Before standing in line: there are many here at a time, and they share a statement.
+        if standing.reusable && !self.ask(self.taker.ask(held)).await? {
+            return Err(Trouble::Later(BUSY));
+        }
         // An input that was lost before runs alone, and does not stand in line: until it is done, no other such input is
         // looked at, and the next kill would find it waiting here.
         let _slot = if item.losses == 0 {
@@ -224,9 +228,6 @@ impl Exporter {
         } else {
             None
         };
-        if standing.reusable && !self.ask(self.taker.ask(held)).await? {
-            return Err(Trouble::Later(BUSY));
-        }
         // Since the first look the job may have been closed, or somebody may have made the file.
         let now = self.standing(held).await?;
         if now.known != standing.known
