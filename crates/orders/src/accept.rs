@@ -48,6 +48,9 @@ const LINGER: Duration = Duration::from_secs(1);
 /// So long a post waits for another process that is just accepting the same key.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// A connection that has not answered by then never will: a link can go silent without breaking.
+const ANSWER: Duration = Duration::from_secs(10);
+
 /// What became of a post.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
@@ -160,13 +163,15 @@ impl Writer {
             Some(connection) => connection,
             None => self.pool.acquire().await?,
         };
-        let accepted = AssertUnwindSafe(self.accept(&mut connection, orders))
-            .catch_unwind()
-            .await
-            .unwrap_or_else(|_| {
+        let accepting = AssertUnwindSafe(self.accept(&mut connection, orders)).catch_unwind();
+        let accepted = match timeout(ANSWER, accepting).await {
+            Ok(Ok(accepted)) => accepted,
+            Ok(Err(_)) => {
                 tracing::error!("the acceptance of orders panicked; going on");
                 Err(Error::Panicked("the acceptance of orders").into())
-            });
+            }
+            Err(_) => Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()).into()),
+        };
         if accepted.is_ok() {
             self.connection = Some(connection);
         } else {

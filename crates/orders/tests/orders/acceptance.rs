@@ -3,6 +3,16 @@
 use axum::http::{Method, StatusCode};
 use serde_json::json;
 
+use postrider_orders::{
+    Orders,
+    accept::Answer,
+    model::{Order, OrderRequest},
+    settings::Ordering,
+};
+use postrider_testkit::Proxy;
+use sqlx::postgres::PgPoolOptions;
+use std::time::Duration;
+
 use crate::support::{House, order, paper, settings};
 
 #[tokio::test]
@@ -170,4 +180,26 @@ async fn orders_are_listed_newest_first_in_pages_by_what_is_asked() {
     assert!(keys(&none).is_empty());
     let (status, _) = house.call(Method::GET, "/do/order?status=odd", None).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn a_connection_that_goes_silent_costs_an_answer_and_not_the_orders_behind_it() {
+    let house = House::new().await;
+    let proxy = Proxy::for_database(&house.db).await;
+    let through = PgPoolOptions::new()
+        .acquire_timeout(Duration::from_secs(5))
+        .connect_lazy_with(proxy.connect_options());
+    let orders = Orders::start(through, Ordering::None);
+    let accept = async |key: &str| {
+        let request: OrderRequest = serde_json::from_value(order(key)).unwrap();
+        let order = Order::try_from(request).unwrap();
+        tokio::time::timeout(Duration::from_secs(60), orders.accept(order))
+            .await
+            .expect("an answer, be it an error")
+    };
+    assert!(matches!(accept("k-1").await, Ok(Answer::Accepted(_))));
+    proxy.swallow();
+    assert!(accept("k-1").await.is_err());
+    proxy.pass();
+    assert!(matches!(accept("k-1").await, Ok(Answer::Replay(_))));
 }

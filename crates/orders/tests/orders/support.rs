@@ -34,7 +34,7 @@ impl FromRef<AppState> for Orders {
 }
 
 pub struct House {
-    _db: TestDb,
+    pub db: TestDb,
     pub pool: PgPool,
     router: Router,
     stop: CancellationToken,
@@ -62,7 +62,7 @@ impl House {
         let (router, _) = postrider_orders::routes::<AppState>().split_for_parts();
         let router = router.with_state(AppState(orders));
         Self {
-            _db: db,
+            db,
             pool,
             router: shell(router, ShellOptions::default()),
             stop: CancellationToken::new(),
