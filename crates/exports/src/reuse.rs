@@ -33,8 +33,8 @@ const LOOKED_AT: u32 = 1_000;
 /// While some are written, others are read and their files looked for.
 const AT_ONCE: usize = 3;
 
-/// Then others get their turn at being claimed.
-const MOST: u64 = 50_000;
+/// Then others get their turn at being claimed: a store may take its time to tell what it has.
+const TURN: Duration = Duration::from_secs(1);
 
 /// What was looked at once is left to the claims. Only so often the look begins at the front again: for inputs whose
 /// request took long to commit, and came in before others that were seen.
@@ -75,7 +75,7 @@ impl Reuse {
             return Ok(0);
         }
         let finished = AtomicU64::new(0);
-        self.candidates(&finished)
+        self.candidates()
             .try_for_each_concurrent(AT_ONCE, async |known| {
                 let count = self.finish(known).await?;
                 finished.fetch_add(count, Ordering::Relaxed);
@@ -86,14 +86,12 @@ impl Reuse {
     }
 
     /// Inputs with a known file, from the front of the queue on, for as long as there are any and the store is there.
-    fn candidates<'a>(
-        &'a self,
-        finished: &'a AtomicU64,
-    ) -> impl Stream<Item = Result<Vec<Known>>> + 'a {
+    fn candidates(&self) -> impl Stream<Item = Result<Vec<Known>>> + '_ {
+        let until = Instant::now() + TURN;
         let from = self.progress().next();
-        stream::try_unfold(Some(from), async move |from| {
-            let enough = || finished.load(Ordering::Relaxed) >= MOST;
-            let Some(from) = from.filter(|_| !enough() && !self.to_store.is_suspect()) else {
+        stream::try_unfold(Some(from), move |from| async move {
+            let over = Instant::now() >= until || self.to_store.is_suspect();
+            let Some(from) = from.filter(|_| !over) else {
                 return Ok(None);
             };
             let looked = ahead::look(&self.pool, self.settings, from, LOOKED_AT).await?;
