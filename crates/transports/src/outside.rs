@@ -30,7 +30,9 @@ use sqlx::PgPool;
 use crate::PostgresTransport;
 use consumer::OutsideConsumer;
 
-pub(crate) use envelope::{Arrival, ID, KEY, fields};
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+pub(crate) use envelope::KEY;
+pub(crate) use envelope::{Arrival, ID, fields};
 pub(crate) use names::{hash, plain};
 
 /// Any error of a client library.
