@@ -37,6 +37,10 @@ const CACHE: &str = "bench/.cache";
 /// Where the results go.
 const RESULTS: &str = "bench/results";
 
+/// The services run in this process, and have the program's allocator.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 #[tokio::main]
 async fn main() -> Result<()> {
     let plan = Plan::from(&Arguments::parse());

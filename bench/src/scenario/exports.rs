@@ -52,10 +52,11 @@ impl Bench {
         } else {
             (100_000, 20_000, 1_000_000_000)
         };
+        let dir = std::path::absolute(Path::new(CACHE).join("exports"))?;
         for round in 1..=self.plan.rounds {
             say(&format!("exports: round {round}"));
             self.exports_drain().await?;
-            let stage = Stage::new(&self.cluster.url(DATABASE), &self.cluster).await?;
+            let stage = Stage::new(&self.cluster, dir.join(round.to_string())).await?;
             let (seconds, memory) = stage.accept(inputs).await?;
             let note = |results: &mut crate::results::Results, measure, unit, who, value| {
                 results.note(measure, unit, who, "8 connections", value);
@@ -94,6 +95,8 @@ impl Bench {
             stage.end().await;
             self.cluster.drop(DATABASE).await?;
         }
+        // Not before all is measured: ext4 without a journal makes files slowly for minutes where many were deleted.
+        let _ = std::fs::remove_dir_all(&dir);
         Ok(())
     }
 
@@ -136,9 +139,9 @@ struct Stage {
 }
 
 impl Stage {
-    async fn new(url: &str, cluster: &crate::cluster::Cluster) -> Result<Self> {
+    async fn new(cluster: &crate::cluster::Cluster, dir: PathBuf) -> Result<Self> {
         cluster.fresh(DATABASE, None).await?;
-        let pool = PgPoolOptions::new()
+        let pool = postrider_engine::pool::options()
             .max_connections(20)
             .connect_with(cluster.options(DATABASE))
             .await?;
@@ -150,13 +153,12 @@ impl Stage {
         .run(&mut connection)
         .await?;
         drop(connection);
-        let dir = std::path::absolute(Path::new(CACHE).join("exports"))?;
         let _ = std::fs::remove_dir_all(&dir);
         let store = StoreSettings::directory(&dir).open(&dir)?;
         let stop = CancellationToken::new();
         let exports = Exports::start(pool.clone(), store.clone(), stop.clone());
         Ok(Self {
-            url: url.to_owned(),
+            url: cluster.url(DATABASE),
             pool,
             dir,
             store,
@@ -168,7 +170,6 @@ impl Stage {
     async fn end(self) {
         self.stop.cancel();
         self.pool.close().await;
-        let _ = std::fs::remove_dir_all(&self.dir);
     }
 
     /// Nothing of the measurement before may be left to do.

@@ -6,11 +6,9 @@ use postrider_embedded::{Options, Postgres, Presence};
 use postrider_engine::{
     error::database_is_transient,
     migrate::{MigrateError, Migrator, Plan},
+    pool,
 };
-use sqlx::{
-    PgPool,
-    postgres::{PgConnectOptions, PgPoolOptions},
-};
+use sqlx::{PgPool, postgres::PgConnectOptions};
 
 use crate::{
     config::{Config, redact},
@@ -78,13 +76,13 @@ impl Database {
         options: PgConnectOptions,
         embedded: Option<Postgres>,
     ) -> Result<Self, Failure> {
-        let pool = PgPoolOptions::new()
+        let pool = pool::options()
             .max_connections(config.database.pool_size)
             .acquire_timeout(config.database.acquire_timeout)
             .connect_lazy_with(options.application_name("postrider"));
         // For migrations and a look alone; the wallet's parts have connections of their own.
         let wallet = wallet_database(config)?.map(|options| {
-            PgPoolOptions::new()
+            pool::options()
                 .max_connections(2)
                 .acquire_timeout(config.database.acquire_timeout)
                 .connect_lazy_with(options.application_name("postrider-wallet"))

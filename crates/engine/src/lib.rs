@@ -29,6 +29,7 @@ pub mod limits;
 mod lock_wait;
 pub mod migrate;
 pub mod outbox;
+pub mod pool;
 pub mod publisher;
 pub mod readings;
 pub mod retry;

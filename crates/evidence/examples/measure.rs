@@ -37,13 +37,17 @@ use zip::{CompressionMethod, write::SimpleFileOptions};
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
+/// The services run in this process, and have the program's allocator.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 #[tokio::main]
 async fn main() -> Result<(), Failed> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let dir = tempfile::Builder::new().prefix("postrider-").tempdir()?;
     let options = postrider_embedded::Options::new(dir.path().join("data"));
     let server = postrider_embedded::Postgres::start(options).await?;
-    let pool = sqlx::postgres::PgPoolOptions::new()
+    let pool = postrider_engine::pool::options()
         .max_connections(60)
         .connect_with(server.connect_options())
         .await?;

@@ -44,7 +44,15 @@ pub use table::{CHECKS, EXPORT_JOB_INPUT};
 /// The slice's own schema, `exports`.
 #[must_use]
 pub const fn migrations() -> postrider_engine::migrate::MigrationSet {
-    postrider_engine::migration_set!("exports", ["0001_jobs", "0002_sample", "0003_cause"])
+    postrider_engine::migration_set!(
+        "exports",
+        [
+            "0001_jobs",
+            "0002_sample",
+            "0003_cause",
+            "0004_leaner_indexes"
+        ]
+    )
 }
 
 /// What can be wrong with a request about a job.

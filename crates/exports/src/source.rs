@@ -6,11 +6,8 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use futures_util::TryStreamExt;
-use sqlx::{
-    PgPool, Postgres,
-    pool::PoolConnection,
-    postgres::{PgConnectOptions, PgPoolOptions},
-};
+use postrider_engine::pool;
+use sqlx::{PgPool, Postgres, pool::PoolConnection, postgres::PgConnectOptions};
 
 pub use template::{Template, TemplateError};
 
@@ -52,7 +49,7 @@ impl Source {
                 .map_err(SourceError::Url)?,
             None => own.connect_options().as_ref().clone(),
         };
-        let pool = PgPoolOptions::new()
+        let pool = pool::options()
             .max_connections(connections)
             .acquire_timeout(Duration::from_secs(10))
             .connect_lazy_with(options);

@@ -24,13 +24,16 @@ use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use serde_json::json;
 use sqlx::PgPool;
-use sqlx::postgres::PgPoolOptions;
 use tokio_util::sync::CancellationToken;
 
 /// As many as `serve` has by default would be more than one publisher uses.
 const CONNECTIONS: u32 = 10;
 const BULK: usize = 1_000;
 const PATIENCE: Duration = Duration::from_secs(300);
+
+/// The services run in this process, and have the program's allocator.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -81,7 +84,7 @@ async fn main() -> Result<()> {
 }
 
 async fn pool(url: &str) -> Result<PgPool> {
-    Ok(PgPoolOptions::new()
+    Ok(postrider_engine::pool::options()
         .min_connections(CONNECTIONS)
         .max_connections(CONNECTIONS)
         .connect(url)

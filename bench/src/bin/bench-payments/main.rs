@@ -50,6 +50,10 @@ impl FromRef<AppState> for Payments {
     }
 }
 
+/// The services run in this process, and have the program's allocator.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 #[tokio::main]
 async fn main() -> Result<()> {
     // Whoever can speak TLS must have chosen a provider, though nobody does here.

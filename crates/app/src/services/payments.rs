@@ -3,7 +3,7 @@
 use std::{str::FromStr, sync::Arc};
 
 use axum::extract::FromRef;
-use postrider_engine::{doctor::Doctor, migrate::Migrator};
+use postrider_engine::{doctor::Doctor, migrate::Migrator, pool};
 use postrider_payments::{
     Payments, cleaning, publish, reconcile,
     wallet::{
@@ -13,10 +13,7 @@ use postrider_payments::{
         notify,
     },
 };
-use sqlx::{
-    PgPool,
-    postgres::{PgConnectOptions, PgPoolOptions},
-};
+use sqlx::{PgPool, postgres::PgConnectOptions};
 
 use super::{Part, Service};
 use crate::{
@@ -90,7 +87,7 @@ fn wallet(pool: &PgPool, config: &Config) -> Result<Wallet, Failure> {
         None => pool.connect_options().as_ref().clone(),
     };
     let settings = &config.payments;
-    let pool = PgPoolOptions::new()
+    let pool = pool::options()
         .max_connections(settings.wallet.pool_size)
         .acquire_timeout(config.database.acquire_timeout)
         .connect_lazy_with(options.application_name("postrider-wallet"));

@@ -6,6 +6,7 @@ mod bucket;
 mod corrections;
 mod crashes;
 mod operating;
+mod plans;
 mod reuse;
 mod source;
 mod support;
