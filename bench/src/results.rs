@@ -125,14 +125,28 @@ impl Results {
 
     /// A median, unless a round of it failed.
     pub fn get(&self, measure: &str, peer: &str) -> Option<f64> {
+        self.figure(measure, peer).map(|figure| figure.median)
+    }
+
+    /// The first as a multiple of the second, each a measure and whose: the median of the rounds' ratios. Within a round both
+    /// had the machine in the same mood.
+    pub fn ratio(&self, one: (&str, &str), other: (&str, &str)) -> Option<f64> {
+        let (one, other) = (self.figure(one.0, one.1)?, self.figure(other.0, other.1)?);
+        if one.rounds.len() != other.rounds.len() {
+            return Some(one.median / other.median.max(1e-9));
+        }
+        let rounds = one.rounds.iter().zip(&other.rounds);
+        let ratios: Vec<f64> = rounds.map(|(one, other)| one / other.max(1e-9)).collect();
+        Some(median(&ratios))
+    }
+
+    fn figure(&self, measure: &str, peer: &str) -> Option<&Figure> {
         if self.failed(measure, peer).is_some() {
             return None;
         }
-        let figure = self
-            .figures
+        self.figures
             .iter()
-            .find(|figure| figure.measure == measure && figure.peer == peer);
-        figure.map(|figure| figure.median)
+            .find(|figure| figure.measure == measure && figure.peer == peer)
     }
 
     /// Why there is no figure.
@@ -197,7 +211,26 @@ pub fn percentile(sorted: &[f64], hundredths: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+    use crate::peer::OURS;
+    use crate::plan::Arguments;
+
+    #[test]
+    fn a_ratio_is_taken_within_each_round_where_both_took_part_in_all() {
+        let mut results = Results::new(&Plan::from(&Arguments::parse_from(["bench"])));
+        for (ours, other) in [(50.0, 100.0), (12.0, 20.0), (35.0, 50.0)] {
+            results.note("m", "items/s", OURS, "", ours);
+            results.note("m", "items/s", LIMIT, "", other);
+        }
+        let ratio = |results: &Results| results.ratio(("m", OURS), ("m", LIMIT));
+        assert!(ratio(&results).is_some_and(|got| (got - 0.6).abs() < 1e-9));
+        results.note("m", "items/s", LIMIT, "", 1000.0);
+        assert!(ratio(&results).is_some_and(|got| (got - 35.0 / 75.0).abs() < 1e-9));
+        results.fail("m", LIMIT, "lost an item");
+        assert_eq!(ratio(&results), None);
+    }
 
     #[test]
     fn the_median_is_the_middle_and_a_percentile_a_real_value() {

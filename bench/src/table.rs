@@ -42,12 +42,12 @@ fn figures(text: &mut String, results: &Results) {
             .collect::<Vec<_>>(),
     ];
     for (measure, unit) in results.measures() {
-        let ours = results.get(measure, OURS);
         let mut row = vec![format!("{measure}, {unit}")];
         for name in &names {
-            row.push(match (results.get(measure, name), ours) {
-                (Some(value), Some(ours)) if *name != OURS => {
-                    format!("{} ({}×)", amount(value), ratio(ours / value.max(1e-9)))
+            let times = results.ratio((measure, OURS), (measure, name));
+            row.push(match (results.get(measure, name), times) {
+                (Some(value), Some(times)) if *name != OURS => {
+                    format!("{} ({}×)", amount(value), ratio(times))
                 }
                 (Some(value), _) => amount(value),
                 (None, _) if results.failed(measure, name).is_some() => "failed".to_owned(),

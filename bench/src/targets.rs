@@ -245,14 +245,14 @@ pub fn judge(results: &Results) -> Vec<Verdict> {
 }
 
 fn verdict(results: &Results, target: &Target) -> Verdict {
-    let ours = results.get(target.measure, OURS);
+    let ours = (target.measure, OURS);
     let fastest = |names: &mut dyn Iterator<Item = &str>| {
-        names
-            .filter_map(|name| results.get(target.measure, name))
-            .reduce(f64::max)
+        let rate = |name: &&str| results.get(target.measure, name).unwrap_or(f64::MIN);
+        let name = names.max_by(|one, other| rate(one).total_cmp(&rate(other)))?;
+        results.ratio(ours, (target.measure, name))
     };
-    let other = match target.against {
-        Against::Peer(peer) => results.get(target.measure, peer),
+    let got = match target.against {
+        Against::Peer(peer) => results.ratio(ours, (target.measure, peer)),
         Against::FastestRust => fastest(&mut RUST_PEERS.into_iter()),
         Against::Fastest => {
             let mut others = results
@@ -262,11 +262,10 @@ fn verdict(results: &Results, target: &Target) -> Verdict {
                 .filter(|name| *name != OURS);
             fastest(&mut others)
         }
-        Against::Limit(measure) => results.get(measure, LIMIT),
-        Against::Ours(measure) => results.get(measure, OURS),
-        Against::Itself => Some(1.0),
+        Against::Limit(measure) => results.ratio(ours, (measure, LIMIT)),
+        Against::Ours(measure) => results.ratio(ours, (measure, OURS)),
+        Against::Itself => results.get(target.measure, OURS),
     };
-    let got = ours.zip(other).map(|(ours, other)| ours / other.max(1e-9));
     Verdict {
         target: target.words.to_owned(),
         asked: target.asked,

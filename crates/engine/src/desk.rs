@@ -1,14 +1,23 @@
 //! A desk where the questions of many tasks are answered together: one round trip to the database for all that came
 //! while the last one was under way.
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, sync::Arc, time::Duration};
 
+use futures_util::future::BoxFuture;
+use sqlx::{PgConnection, PgPool};
 use tokio::sync::{mpsc, oneshot};
+
+use crate::held::Kept;
+
+/// With nothing to answer for this long, the clerk gives the connection back.
+const LINGER: Duration = Duration::from_millis(100);
 
 /// Why there is no answer. Shared, because one failure is the answer to many questions.
 pub type Unanswered = Arc<sqlx::Error>;
 
-type Question<Q, A> = (Q, oneshot::Sender<Result<A, Unanswered>>);
+type Reply<A> = oneshot::Sender<Result<A, Unanswered>>;
+
+type Question<Q, A> = (Q, Reply<A>);
 
 /// Where to ask. The clerk behind it ends with the last desk.
 #[derive(Debug)]
@@ -27,26 +36,45 @@ where
         F: Fn(Vec<Q>) -> Fut + Send + 'static,
         Fut: Future<Output = Result<Vec<A>, sqlx::Error>> + Send,
     {
-        let (questions, mut asked) = mpsc::channel::<Question<Q, A>>(most);
+        let (questions, mut asked) = mpsc::channel(most);
         tokio::spawn(async move {
             let mut batch = Vec::with_capacity(most);
             while asked.recv_many(&mut batch, most).await > 0 {
-                // Who has gone (its lease was lost) needs no answer, and must not write anything.
-                batch.retain(|(_, reply)| !reply.is_closed());
-                let (questions, replies): (Vec<Q>, Vec<_>) = batch.drain(..).unzip();
-                if questions.is_empty() {
-                    continue;
+                let (questions, replies) = still_waiting(&mut batch);
+                if !questions.is_empty() {
+                    reply(replies, answer(questions).await);
                 }
-                match answer(questions).await {
-                    Ok(answers) => {
-                        for (reply, answer) in replies.into_iter().zip(answers) {
-                            let _ = reply.send(Ok(answer));
-                        }
-                    }
-                    Err(error) => {
-                        let error = Arc::new(error);
-                        for reply in replies {
-                            let _ = reply.send(Err(Arc::clone(&error)));
+            }
+        });
+        Self { questions }
+    }
+
+    /// The same with a connection in hand, which is kept while questions follow each other.
+    pub fn with_connection<F>(pool: PgPool, most: usize, answer: F) -> Self
+    where
+        F: for<'c> Fn(&'c mut PgConnection, Vec<Q>) -> BoxFuture<'c, Result<Vec<A>, sqlx::Error>>
+            + Send
+            + Sync
+            + 'static,
+    {
+        let (questions, mut asked) = mpsc::channel(most);
+        tokio::spawn(async move {
+            let mut kept = Kept::new(pool);
+            let mut batch = Vec::with_capacity(most);
+            loop {
+                let receiving = asked.recv_many(&mut batch, most);
+                let received = match kept.is_kept() {
+                    true => tokio::time::timeout(LINGER, receiving).await,
+                    false => Ok(receiving.await),
+                };
+                match received {
+                    Err(_) => kept.give_back(),
+                    Ok(0) => break,
+                    Ok(_) => {
+                        let (questions, replies) = still_waiting(&mut batch);
+                        if !questions.is_empty() {
+                            let answers = kept.call(|connection| answer(connection, questions));
+                            reply(replies, answers.await);
                         }
                     }
                 }
@@ -62,5 +90,27 @@ where
         let sent = self.questions.send((question, reply)).await;
         sent.map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?
+    }
+}
+
+/// Who has gone (its lease was lost) needs no answer, and must not write anything.
+fn still_waiting<Q, A>(batch: &mut Vec<Question<Q, A>>) -> (Vec<Q>, Vec<Reply<A>>) {
+    batch.retain(|(_, reply)| !reply.is_closed());
+    batch.drain(..).unzip()
+}
+
+fn reply<A>(replies: Vec<Reply<A>>, answers: Result<Vec<A>, sqlx::Error>) {
+    match answers {
+        Ok(answers) => {
+            for (reply, answer) in replies.into_iter().zip(answers) {
+                let _ = reply.send(Ok(answer));
+            }
+        }
+        Err(error) => {
+            let error = Arc::new(error);
+            for reply in replies {
+                let _ = reply.send(Err(Arc::clone(&error)));
+            }
+        }
     }
 }

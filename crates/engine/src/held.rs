@@ -8,6 +8,7 @@
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use sqlx::pool::PoolConnection;
 use sqlx::{PgConnection, PgPool, Postgres};
 
@@ -26,7 +27,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    pub async fn acquire(pool: &PgPool) -> Result<Self> {
+    pub async fn acquire(pool: &PgPool) -> Result<Self, sqlx::Error> {
         Ok(Self {
             connection: pool.acquire().await?,
             answered: false,
@@ -69,14 +70,66 @@ impl DerefMut for Held {
     }
 }
 
+/// A connection that is kept from call to call: taking it from the pool and giving it back are round trips of their own.
+pub(crate) struct Kept {
+    pool: PgPool,
+    held: Option<Held>,
+}
+
+impl Kept {
+    pub const fn new(pool: PgPool) -> Self {
+        Self { pool, held: None }
+    }
+
+    /// A call that went well leaves the connection here for the next one, unless others may be waiting for it.
+    pub async fn call<T>(
+        &mut self,
+        call: impl for<'c> FnOnce(&'c mut PgConnection) -> BoxFuture<'c, Result<T, sqlx::Error>>,
+    ) -> Result<T, sqlx::Error> {
+        let mut held = match self.held.take() {
+            Some(held) => held,
+            None => Held::acquire(&self.pool).await?,
+        };
+        let answered = tokio::time::timeout(PATIENCE, call(&mut held)).await;
+        let answer = answered.map_err(|_| silent(PATIENCE))??;
+        let all_in_use = self.pool.num_idle() == 0
+            && self.pool.size() >= self.pool.options().get_max_connections();
+        if all_in_use {
+            held.give_back();
+        } else {
+            self.held = Some(held);
+        }
+        Ok(answer)
+    }
+
+    pub const fn is_kept(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// No call will follow for now.
+    pub fn give_back(&mut self) {
+        if let Some(held) = self.held.take() {
+            held.give_back();
+        }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
 /// Waits for the answer, but not for ever.
 pub(crate) async fn answer<T>(
     patience: Duration,
     call: impl Future<Output = Result<T>>,
 ) -> Result<T> {
-    let silent = |_| {
-        let what = format!("no answer within {}", humantime::format_duration(patience));
-        Error::Database(std::io::Error::new(std::io::ErrorKind::TimedOut, what).into())
-    };
-    tokio::time::timeout(patience, call).await.map_err(silent)?
+    let answered = tokio::time::timeout(patience, call).await;
+    answered.map_err(|_| silent(patience))?
+}
+
+fn silent(patience: Duration) -> sqlx::Error {
+    let what = format!("no answer within {}", humantime::format_duration(patience));
+    std::io::Error::new(std::io::ErrorKind::TimedOut, what).into()
 }

@@ -5,7 +5,6 @@
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
-use object_store::ObjectStoreExt;
 use postrider_store::{Error, Key, Store};
 use sha2::{Digest, Sha256};
 
@@ -30,8 +29,8 @@ pub(crate) fn key(s3_key: &str) -> Key {
 /// Reads and checks. A failure is the artifact's.
 pub(crate) async fn open(store: &Store, held: &Held) -> Result<Opened, (Code, String)> {
     let key = key(&held.s3_key);
-    let found = store.inner().get(&key).await.map_err(unreadable)?;
-    let size = found.meta.size;
+    let found = store.get(&key).await.map_err(unreadable)?;
+    let size = found.size();
     let told = held
         .file_size_bytes
         .and_then(|size| u64::try_from(size).ok());
@@ -43,7 +42,7 @@ pub(crate) async fn open(store: &Store, held: &Held) -> Result<Opened, (Code, St
         return Err((Code::CorruptedFile, message));
     }
     if size <= SMALL {
-        let bytes = found.bytes().await.map_err(unreadable)?;
+        let bytes = found.whole().await.map_err(unreadable)?;
         let sha256 = hex::encode(Sha256::digest(&bytes));
         check(held, &sha256)?;
         return Ok(Opened {
@@ -53,7 +52,7 @@ pub(crate) async fn open(store: &Store, held: &Held) -> Result<Opened, (Code, St
         });
     }
     let mut hash = Sha256::new();
-    let mut pieces = found.into_stream();
+    let mut pieces = found.pieces();
     while let Some(piece) = pieces.next().await {
         hash.update(&piece.map_err(unreadable)?);
     }

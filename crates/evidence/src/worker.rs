@@ -132,28 +132,31 @@ pub fn worker(
 
 /// Where rows that begin at the same time hold their artifacts together.
 fn gate(pool: &PgPool, worker: &str, most: usize) -> Desk<Holder, Vec<Held>> {
-    let (pool, worker) = (pool.clone(), worker.to_owned());
-    Desk::open(most, move |holders: Vec<Holder>| {
-        let (pool, worker) = (pool.clone(), worker.clone());
-        async move { hold(&pool, &worker, &holders).await }
-    })
+    let worker = worker.to_owned();
+    Desk::with_connection(
+        pool.clone(),
+        most,
+        move |connection, holders: Vec<Holder>| {
+            let worker = worker.clone();
+            Box::pin(async move { hold(connection, &worker, &holders).await })
+        },
+    )
 }
 
 /// What each holds, in their order.
 async fn hold(
-    pool: &PgPool,
+    connection: &mut PgConnection,
     worker: &str,
     holders: &[Holder],
 ) -> Result<Vec<Vec<Held>>, sqlx::Error> {
     let mut by_task: HashMap<i64, Vec<Held>> = HashMap::new();
-    let mut connection = pool.acquire().await?;
     let mut left = holders.to_vec();
     while !left.is_empty() {
         let mut rows = HashSet::new();
         let (now, later) = left.into_iter().partition(|h| rows.insert(h.row));
         left = later;
         let now: Vec<Holder> = now;
-        for held in attach::hold(&mut connection, worker, &now, PIECE).await? {
+        for held in attach::hold(&mut *connection, worker, &now, PIECE).await? {
             by_task.entry(held.task).or_default().push(held);
         }
     }

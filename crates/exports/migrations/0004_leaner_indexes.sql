@@ -13,3 +13,11 @@ drop index exports.export_job_input_finished;
 
 create index export_job_input_finished on exports.export_job_input
     using brin (finished_at) with (pages_per_range = 32, autosummarize = on);
+
+-- A finished input has a second entry in each of these. Pages with room for it need neither be cleared of old entries nor
+-- split while inputs are finished.
+
+alter index exports.export_job_input_id_key set (fillfactor = 50);
+alter index exports.export_job_input_pkey set (fillfactor = 50);
+alter index exports.export_job_input_job set (fillfactor = 50);
+alter index exports.export_job_input_job_id_index_key_effective_date_asof_indic_key set (fillfactor = 50);

@@ -31,7 +31,7 @@ use crate::{
 const LOOKED_AT: u32 = 1_000;
 
 /// While some are written, others are read and their files looked for.
-const AT_ONCE: usize = 3;
+const AT_ONCE: usize = 2;
 
 /// Then others get their turn at being claimed: a store may take its time to tell what it has.
 const TURN: Duration = Duration::from_secs(1);

@@ -2,7 +2,10 @@
 
 mod template;
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use bytes::BytesMut;
 use futures_util::TryStreamExt;
@@ -15,6 +18,10 @@ use crate::{file::File, model::Input, settings::SourceSettings};
 
 /// Rows are handed on in pieces of about this size.
 const PIECE: usize = 256 * 1024;
+const SMALL: usize = 16 * 1024;
+
+/// So long a connection is good for the next file without a question.
+const WARM: Duration = Duration::from_secs(1);
 
 /// Why the source can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +38,7 @@ pub enum SourceError {
 #[derive(Debug, Clone)]
 pub struct Source {
     pool: PgPool,
+    warm: Arc<Warm>,
     query: Template,
     allow_empty: bool,
 }
@@ -55,6 +63,7 @@ impl Source {
             .connect_lazy_with(options);
         Ok(Self {
             pool,
+            warm: Arc::default(),
             query: Template::parse(&settings.query)?,
             allow_empty: settings.allow_empty,
         })
@@ -72,16 +81,41 @@ impl Source {
         let query = self
             .query
             .fill([&input.index_key, &date, &input.asof_indicator]);
+        let connection = match self.warm.take() {
+            Some(connection) => connection,
+            None => self.pool.acquire().await?,
+        };
         Ok(Rows {
-            connection: Some(self.pool.acquire().await?),
+            connection: Some(connection),
+            warm: Arc::clone(&self.warm),
             statement: format!("copy ({query}) to stdout (format csv, header)"),
         })
+    }
+}
+
+/// Connections that were used just now: giving one back to the pool is a question to the server, which small files would
+/// feel.
+#[derive(Debug, Default)]
+struct Warm(Mutex<Vec<(PoolConnection<Postgres>, Instant)>>);
+
+impl Warm {
+    fn take(&self) -> Option<PoolConnection<Postgres>> {
+        let mut warm = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // The others go back to the pool.
+        warm.retain(|(_, used)| used.elapsed() < WARM);
+        warm.pop().map(|(connection, _)| connection)
+    }
+
+    fn put(&self, connection: PoolConnection<Postgres>) {
+        let mut warm = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        warm.push((connection, Instant::now()));
     }
 }
 
 /// The rows for one input, not read yet.
 pub(crate) struct Rows {
     connection: Option<PoolConnection<Postgres>>,
+    warm: Arc<Warm>,
     statement: String,
 }
 
@@ -102,7 +136,8 @@ impl Rows {
         };
         let copied = connection.copy_out_raw(&self.statement).await;
         let mut stream = copied.map_err(Ended::Source)?;
-        let mut piece = BytesMut::with_capacity(PIECE + PIECE / 8);
+        // Most files are small; a large one makes itself room.
+        let mut piece = BytesMut::with_capacity(SMALL);
         let mut header = Header::default();
         while let Some(row) = stream.try_next().await.map_err(Ended::Source)? {
             header.saw(&row);
@@ -118,7 +153,9 @@ impl Rows {
             file.write(piece.freeze()).await.map_err(Ended::Sink)?;
         }
         // Everything was read: others may use the connection.
-        drop(self.connection.take());
+        if let Some(connection) = self.connection.take() {
+            self.warm.put(connection);
+        }
         Ok(header.has_rows_below())
     }
 }

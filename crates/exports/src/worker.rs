@@ -5,6 +5,7 @@
 //! before. A worker that dies in between leaves a file that its successor makes anew, in the same place.
 
 use std::{
+    collections::HashSet,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -117,6 +118,7 @@ pub fn worker(
         to_source: Dependency::new(breakers.get_with(SOURCE, breaker)),
         opener: opener(&pool, settings, at_once),
         taker: taker(&pool, at_once),
+        doorkeeper: doorkeeper(&pool, at_once),
         looker: looker(&store, at_once),
         store,
     });
@@ -162,18 +164,28 @@ pub fn worker(
 }
 
 fn opener(pool: &PgPool, settings: &Settings, most: usize) -> Desk<Held, Option<Standing>> {
-    let (pool, reuse) = (pool.clone(), settings.file.reuse);
-    Desk::open(most, move |held: Vec<Held>| {
-        let pool = pool.clone();
-        async move { work::open(&pool, reuse, &held).await }
+    let reuse = settings.file.reuse;
+    Desk::with_connection(pool.clone(), most, move |connection, held: Vec<Held>| {
+        Box::pin(async move { work::open(connection, reuse, &held).await })
     })
 }
 
 fn taker(pool: &PgPool, most: usize) -> Desk<Held, bool> {
-    let pool = pool.clone();
-    Desk::open(most, move |held: Vec<Held>| {
-        let pool = pool.clone();
-        async move { work::take(&pool, &held).await }
+    Desk::with_connection(pool.clone(), most, |connection, held: Vec<Held>| {
+        Box::pin(async move { work::take(connection, &held).await })
+    })
+}
+
+/// Is the job still open?
+fn doorkeeper(pool: &PgPool, most: usize) -> Desk<Uuid, bool> {
+    Desk::with_connection(pool.clone(), most, |connection, jobs: Vec<Uuid>| {
+        Box::pin(async move {
+            let open: HashSet<Uuid> = closing::still_open(connection, &jobs)
+                .await?
+                .into_iter()
+                .collect();
+            Ok(jobs.iter().map(|job| open.contains(job)).collect())
+        })
     })
 }
 
@@ -195,6 +207,7 @@ struct Exporter {
     to_source: Dependency,
     opener: Desk<Held, Option<Standing>>,
     taker: Desk<Held, bool>,
+    doorkeeper: Desk<Uuid, bool>,
     looker: Desk<Key, Result<bool, postrider_store::Error>>,
 }
 
@@ -213,13 +226,22 @@ impl Exporter {
 
     /// Sees to it that the input has its file.
     async fn find_or_make(&self, item: &Item, held: Held, input: &Input) -> Result<Found, Trouble> {
+        // Before standing in line: there are many here at a time, and they share their statements.
         let standing = self.standing(held).await?;
         if let Some(found) = self.usable(held, &standing).await? {
             return Ok(found);
         }
-        // Before standing in line: there are many here at a time, and they share a statement.
-        if standing.reusable && !self.ask(self.taker.ask(held)).await? {
-            return Err(Trouble::Later(BUSY));
+        if standing.reusable {
+            if !self.ask(self.taker.ask(held)).await? {
+                return Err(Trouble::Later(BUSY));
+            }
+            // Whoever had the right before may have made the file.
+            let now = self.standing(held).await?;
+            if now.known != standing.known
+                && let Some(found) = self.usable(held, &now).await?
+            {
+                return Ok(found);
+            }
         }
         // An input that was lost before runs alone, and does not stand in line: until it is done, no other such input is
         // looked at, and the next kill would find it waiting here.
@@ -228,14 +250,11 @@ impl Exporter {
         } else {
             None
         };
-        // Since the first look the job may have been closed, or somebody may have made the file.
-        let now = self.standing(held).await?;
-        if now.known != standing.known
-            && let Some(found) = self.usable(held, &now).await?
-        {
-            return Ok(found);
+        // Meanwhile the job may have been closed.
+        if !self.ask(self.doorkeeper.ask(standing.job_id)).await? {
+            return Err(Trouble::Later(NOT_OURS));
         }
-        let key = file::key(&now.job_key, input, self.gzip);
+        let key = file::key(&standing.job_key, input, self.gzip);
         self.make(&key, input).await?;
         Ok(Found {
             held,

@@ -8,8 +8,9 @@
 //! - an object has one absolute address, `file:///…` or `s3://…`, that people and other programs can use
 //!   ([`Store::url`]), and only addresses inside the store are taken back ([`Store::key_of`]).
 //!
-//! To read: `settings.rs` (what can be configured), `store.rs`, `upload.rs`, `sweep.rs`.
+//! To read: `settings.rs` (what can be configured), `store.rs`, `upload.rs`, `content.rs`, `sweep.rs`.
 
+mod content;
 mod fault;
 mod remote;
 mod settings;
@@ -17,6 +18,7 @@ mod store;
 mod sweep;
 mod upload;
 
+pub use content::Content;
 pub use fault::{Fault, fault};
 pub use object_store::{Error, ObjectMeta, path::Path as Key};
 pub use settings::{OpenError, Settings};

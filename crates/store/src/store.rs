@@ -13,7 +13,7 @@ use object_store::{
 };
 
 use crate::{
-    Upload,
+    Content, Upload,
     remote::{Remote, RemoteUpload},
 };
 
@@ -90,12 +90,6 @@ impl Store {
         Key::parse(url.strip_prefix(&*self.address)?).ok()
     }
 
-    /// The client underneath, for what is not here.
-    #[must_use]
-    pub fn inner(&self) -> &Arc<dyn ObjectStore> {
-        &self.inner
-    }
-
     /// Writes a whole object, over an older one if there is any.
     pub async fn put(&self, key: &Key, content: Bytes) -> Result<()> {
         self.inner.put(key, PutPayload::from(content)).await?;
@@ -149,14 +143,19 @@ impl Store {
             .await
     }
 
+    /// The object, to be read.
+    pub async fn get(&self, key: &Key) -> Result<Content> {
+        self.inner.get(key).await.map(Content::new)
+    }
+
     /// The content, piece by piece.
     pub async fn read(&self, key: &Key) -> Result<BoxStream<'static, Result<Bytes>>> {
-        Ok(self.inner.get(key).await?.into_stream())
+        Ok(self.get(key).await?.pieces())
     }
 
     /// The content as a whole; for small objects.
     pub async fn read_all(&self, key: &Key) -> Result<Bytes> {
-        self.inner.get(key).await?.bytes().await
+        self.get(key).await?.whole().await
     }
 
     /// Removes an object; none there is fine.

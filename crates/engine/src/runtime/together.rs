@@ -15,6 +15,7 @@ use futures_util::future::BoxFuture;
 use postrider_crashpoint as crashpoint;
 use sqlx::{Connection, PgConnection, PgPool};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout};
 
 use super::decide::{panicked, unexpected};
 use super::executor::overdue;
@@ -23,6 +24,13 @@ use crate::Error;
 use crate::error::{is_conflict, is_transient};
 use crate::held::Held;
 use crate::lease::{Queue, Settlement};
+
+/// Where several finish at a time, others are about to: a group gathers for as long as they keep coming, up to this long.
+/// Each group has its cost, however many share it.
+const GATHER: Duration = Duration::from_millis(20);
+
+/// Nobody came for this long: nobody keeps coming.
+const QUIET: Duration = Duration::from_millis(2);
 
 /// Two groups that wait for each other's rows: the loser tries again, this often.
 const CONFLICTS: u32 = 5;
@@ -76,8 +84,24 @@ pub(super) struct Together {
 impl Together {
     pub async fn run(mut self) {
         let mut group = Vec::with_capacity(self.most);
+        let mut several = false;
         while self.joints.recv_many(&mut group, self.most).await > 0 {
+            if several {
+                self.gather(&mut group).await;
+            }
+            several = group.len() > 1;
             self.settle(group.drain(..)).await;
+        }
+    }
+
+    async fn gather(&mut self, group: &mut Vec<Joint>) {
+        let until = Instant::now() + GATHER;
+        while group.len() < self.most && Instant::now() < until {
+            let room = self.most - group.len();
+            let more = timeout(QUIET, self.joints.recv_many(group, room)).await;
+            if let Ok(0) | Err(_) = more {
+                break;
+            }
         }
     }
 
@@ -145,7 +169,7 @@ impl Together {
         loop {
             let mut held = Held::acquire(&self.pool).await?;
             let settling = self.settle_on(&mut held, settlements, carried, &lost);
-            let Ok(settled) = tokio::time::timeout(self.patience, settling).await else {
+            let Ok(settled) = timeout(self.patience, settling).await else {
                 return Err(Box::new(overdue(self.patience)));
             };
             // A write's own error says nothing about the connection; the pool looks at it.

@@ -3,6 +3,7 @@
 
 mod breaker;
 mod dead_letter;
+mod desk;
 mod digest;
 mod doctor;
 mod examples;

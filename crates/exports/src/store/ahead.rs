@@ -21,7 +21,7 @@ left join lateral (
     select a.s3_path from exports.export_artifact a
     where a.index_key = i.index_key and a.effective_date = i.effective_date and a.asof_indicator = i.asof_indicator
       and a.source_job_id <> i.job_id and j.completed_at is null
-      and i.effective_date <= to_char((now() at time zone 'utc')::date - $4, 'YYYYMMDD')::int
+      and i.effective_date <= (select to_char((now() at time zone 'utc')::date - $4, 'YYYYMMDD')::int)
     limit 1) a on true
 order by i.next_retry_at, i.id";
 

@@ -3,7 +3,7 @@
 //! A job is never closed inside the settling of an input, but for a failure, which needs no counting: a short
 //! transaction afterwards locks the job and looks again. Closed jobs stay closed until a redrive.
 
-use sqlx::{PgConnection, PgPool};
+use sqlx::{PgConnection, PgExecutor, PgPool};
 use uuid::Uuid;
 
 use crate::model::JobStatus;
@@ -30,7 +30,7 @@ const COMPLETE: &str = "
 update exports.export_job j set status = 'COMPLETED', completed_at = now(), started_at = coalesce(j.started_at, now())
 where j.job_id = any($1) and j.completed_at is null
   and not exists (select 1 from exports.export_job_input i where i.job_id = j.job_id and i.finished_at is null)
-  and not exists (select 1 from exports.export_job_input i where i.job_id = j.job_id and i.status = 'DLQ')
+  and not exists (select 1 from exports.export_job_input i where i.job_id = j.job_id and i.status = 'DLQ' and i.cause is not null)
 returning j.job_key";
 
 const FAIL: &str = "
@@ -111,10 +111,13 @@ pub(crate) async fn complete(pool: &PgPool, jobs: &[Uuid]) -> Result<Vec<String>
 }
 
 /// Which of these jobs are open.
-pub(crate) async fn still_open(pool: &PgPool, jobs: &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error> {
+pub(crate) async fn still_open(
+    database: impl PgExecutor<'_>,
+    jobs: &[Uuid],
+) -> Result<Vec<Uuid>, sqlx::Error> {
     sqlx::query_scalar(STILL_OPEN)
         .bind(jobs)
-        .fetch_all(pool)
+        .fetch_all(database)
         .await
 }
 

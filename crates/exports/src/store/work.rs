@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use sqlx::{PgConnection, PgPool};
+use sqlx::{PgConnection, PgExecutor};
 use uuid::Uuid;
 
 use crate::{model::JobStatus, settings::ReuseSettings};
@@ -67,7 +67,8 @@ pub(crate) type Held = (i64, i64);
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub(crate) struct Standing {
     id: i64,
-    job_id: Uuid,
+    /// The job.
+    pub job_id: Uuid,
     /// The job's key.
     pub job_key: String,
     /// The job's state.
@@ -82,7 +83,7 @@ pub(crate) struct Standing {
 
 /// Where these inputs stand; none for those whose lease is lost. Their jobs are running from now on.
 pub(crate) async fn open(
-    pool: &PgPool,
+    connection: &mut PgConnection,
     reuse: ReuseSettings,
     held: &[Held],
 ) -> Result<Vec<Option<Standing>>, sqlx::Error> {
@@ -92,7 +93,7 @@ pub(crate) async fn open(
         .bind(fences)
         .bind(reuse.enabled)
         .bind(reuse.days)
-        .fetch_all(pool)
+        .fetch_all(&mut *connection)
         .await?;
     let mut fresh: Vec<Uuid> = rows
         .iter()
@@ -101,26 +102,30 @@ pub(crate) async fn open(
         .collect();
     fresh.sort_unstable();
     fresh.dedup();
-    start(pool, &fresh).await?;
+    start(connection, &fresh).await?;
     let mut by_id: HashMap<i64, Standing> = rows.into_iter().map(|row| (row.id, row)).collect();
     Ok(held.iter().map(|(id, _)| by_id.remove(id)).collect())
 }
 
 /// These jobs are running from now on.
-pub(crate) async fn start(pool: &PgPool, jobs: &[Uuid]) -> Result<(), sqlx::Error> {
+pub(crate) async fn start(database: impl PgExecutor<'_>, jobs: &[Uuid]) -> Result<(), sqlx::Error> {
     if jobs.is_empty() {
         return Ok(());
     }
-    sqlx::query(START).bind(jobs).execute(pool).await.map(drop)
+    let started = sqlx::query(START).bind(jobs).execute(database);
+    started.await.map(drop)
 }
 
 /// Who of these may make its file now.
-pub(crate) async fn take(pool: &PgPool, held: &[Held]) -> Result<Vec<bool>, sqlx::Error> {
+pub(crate) async fn take(
+    connection: &mut PgConnection,
+    held: &[Held],
+) -> Result<Vec<bool>, sqlx::Error> {
     let (ids, fences): (Vec<i64>, Vec<i64>) = held.iter().copied().unzip();
     let taken: Vec<i64> = sqlx::query_scalar(TAKE)
         .bind(ids)
         .bind(fences)
-        .fetch_all(pool)
+        .fetch_all(connection)
         .await?;
     Ok(held.iter().map(|(id, _)| taken.contains(id)).collect())
 }

@@ -71,6 +71,22 @@ async fn a_directory_keeps_whole_objects() {
 }
 
 #[tokio::test]
+async fn a_file_is_read_in_pieces_that_are_neither_tiny_nor_the_whole() {
+    let (_dir, store) = directory();
+    let key = Key::from("big");
+    write(&store, &key, &pattern(BIG)).await;
+    let found = store.get(&key).await.unwrap();
+    assert_eq!(found.size(), BIG as u64);
+    let sizes: Vec<usize> = found
+        .pieces()
+        .map_ok(|piece| piece.len())
+        .try_collect()
+        .await
+        .unwrap();
+    assert_eq!(sizes, vec![256 * 1024; BIG / (256 * 1024)]);
+}
+
+#[tokio::test]
 async fn a_bucket_keeps_whole_objects() {
     let server = S3Server::start().await;
     keeps_its_promises(&s3(&server, "")).await;
