@@ -19,6 +19,9 @@ use crate::{Error, Result};
 const TRUST_MARK: Duration = Duration::from_millis(250);
 const TRUST_FACTOR: u32 = 20;
 
+/// How long a claim that is under way may still take when the worker stops.
+const LAST_CLAIM: Duration = Duration::from_secs(5);
+
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
@@ -57,12 +60,6 @@ impl Claimer {
     /// Claims until told to stop; an error only if it makes no sense to go on.
     pub async fn run(mut self) -> Result<()> {
         let stop = self.executor.stop.clone();
-        stop.run_until_cancelled(self.claim_on())
-            .await
-            .unwrap_or(Ok(()))
-    }
-
-    async fn claim_on(&mut self) -> Result<()> {
         let mut position = Position {
             mark: Mark::START,
             rescan_at: Instant::now(),
@@ -70,22 +67,39 @@ impl Claimer {
         let mut poll = self.options.poll_min;
         let mut trouble = FIRST_WAIT;
         loop {
-            let wanted = self.room().await;
+            let Some(wanted) = stop.run_until_cancelled(self.room()).await else {
+                return Ok(());
+            };
             if let Some(ahead) = &self.ahead {
-                ahead.go(self.executor.queue.table()).await;
+                let going = ahead.go(self.executor.queue.table());
+                if stop.run_until_cancelled(going).await.is_none() {
+                    return Ok(());
+                }
             }
             if Instant::now() >= position.rescan_at {
                 position.mark = Mark::START;
             }
             let from_start = position.mark == Mark::START;
             let sent = Instant::now();
-            let claiming = self.claim(wanted, position.mark);
-            let claimed = match guarded("claiming", claiming).await {
+            let claiming = guarded("claiming", self.claim(wanted, position.mark));
+            // A claim that is under way at the stop is waited for: nobody else knows of its leases.
+            let too_late = async {
+                stop.cancelled().await;
+                tokio::time::sleep(LAST_CLAIM).await;
+            };
+            let claimed = tokio::select! {
+                claimed = claiming => claimed,
+                () = too_late => return Ok(()),
+            };
+            let claimed = match claimed {
                 Ok(claimed) => claimed,
                 Err(Error::Database(error @ sqlx::Error::PoolClosed)) => return Err(error.into()),
                 Err(error) => {
                     self.report(&error);
-                    tokio::time::sleep(trouble).await;
+                    let waiting = tokio::time::sleep(trouble);
+                    if stop.run_until_cancelled(waiting).await.is_none() {
+                        return Ok(());
+                    }
                     trouble = (trouble * 2).min(LONGEST_WAIT);
                     continue;
                 }
@@ -115,6 +129,7 @@ impl Claimer {
             tokio::select! {
                 () = self.executor.flow.hint.notified() => poll = self.options.poll_min,
                 () = tokio::time::sleep(poll) => poll = (poll * 2).min(self.options.poll_max),
+                () = stop.cancelled() => return Ok(()),
             }
         }
     }

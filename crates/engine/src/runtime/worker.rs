@@ -257,6 +257,12 @@ fn spawn_consumers(
         let (executor, handler, jobs) = (Arc::clone(executor), handler.clone(), Arc::clone(&jobs));
         consumers.spawn(async move { executor.consume(&handler, &jobs).await });
     }
+    // At the stop all of them may be busy: one more gives back what waits.
+    let (executor, handler) = (Arc::clone(executor), handler.clone());
+    consumers.spawn(async move {
+        executor.stop.cancelled().await;
+        executor.consume(&handler, &jobs).await;
+    });
     sender
 }
 

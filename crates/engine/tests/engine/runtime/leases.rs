@@ -79,6 +79,14 @@ async fn a_stop_gives_back_what_has_not_begun_and_waits_for_what_has() {
     beginnings.recv().await.unwrap();
     beginnings.recv().await.unwrap();
     running.stop.cancel();
+    eventually("what had not begun is given back", async || {
+        let states = states(&pool).await;
+        match states.get("leased") {
+            Some(2) => Ok(()),
+            _ => Err(states),
+        }
+    })
+    .await;
     go.cancel();
     running.stop().await;
     assert_eq!(
