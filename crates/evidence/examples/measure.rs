@@ -1,11 +1,11 @@
 //! Measures the service on a private PostgreSQL, durable as in production: `make bench-evidence`.
 //!
 //! - Attaching against a Case API that answers at once, beside a bare loop of the same HTTP calls with as many
-//!   connections in the same run. The clock of ours runs from the start of publisher, consumer, worker and notifier, with
-//!   everything still in the outbox, until the last file is recorded.
+//!   connections in the same round. The clock of ours runs from the start of publisher, consumer, worker and notifier,
+//!   with everything still in the outbox, until the last file is recorded.
 //! - Taking in a large archive, with the peak of resident memory beside what it was before.
 //!
-//! `COUNT` files of `SIZE` bytes with `CONNECTIONS` calls at once; `ARCHIVE` megabytes.
+//! `ROUNDS` of `COUNT` files of `SIZE` bytes with `CONNECTIONS` calls at once; `ARCHIVE` megabytes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::{Read, Seek, Write};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use bytes::Bytes;
-use futures_util::{StreamExt, stream};
+use futures_util::{FutureExt, StreamExt, stream};
 use postrider_engine::{
     breaker::Breakers, migrate::Migrator, outbox::OUTBOX, publisher::Publisher, runtime::Worker,
     transport::Transport,
@@ -26,11 +26,12 @@ use postrider_evidence::{
     ingest::Intake,
     notify, worker,
 };
-use postrider_store::Store;
+use postrider_store::{Key, Store};
 use postrider_transports::PostgresTransport;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use sqlx::PgPool;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use zip::{CompressionMethod, write::SimpleFileOptions};
@@ -87,8 +88,10 @@ fn settings(connections: usize) -> Settings {
     .expect("settings")
 }
 
+/// Sizes of files: a note, a page, a document or photograph, a scan.
+const SIZES: [usize; 4] = [16 << 10, 128 << 10, 1 << 20, 4 << 20];
+
 async fn attach(pool: &PgPool, store: &Store) -> Result<(), Failed> {
-    let (count, size) = (number("COUNT", 3_000), number("SIZE", 16 * 1024));
     let connections = number("CONNECTIONS", 16);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?).parse()?;
@@ -103,51 +106,96 @@ async fn attach(pool: &PgPool, store: &Store) -> Result<(), Failed> {
     };
     let cases: Arc<dyn CaseApi> = Arc::new(HttpCases::new(http)?);
     let settings = settings(connections);
-    let bare = bare(&cases, count, size, connections).await?;
-    hand_in(pool, store, &settings, count, size).await?;
-    let ours = ours(pool, store, &settings, &cases, count).await?;
-    let again = self::bare(&cases, count, size, connections).await?;
-    let bare = f64::midpoint(bare, again);
-    println!("attach: {count} files of {size} bytes, {connections} at once");
-    println!("  bare loop of the same calls  {bare:8.0} files/s (before and after ours)");
+    let sizes = match number("SIZE", 0) {
+        0 => SIZES.to_vec(),
+        size => vec![size],
+    };
     println!(
-        "  ours, from outbox to record  {ours:8.0} files/s = {:.2} of it",
-        ours / bare
+        "attach, {connections} at once, files/s; in brackets: ours as a multiple of it, each the median of the rounds"
     );
+    for size in sizes {
+        let count = number("COUNT", (768 << 20) / size).clamp(3, 3_000) / 3 * 3;
+        let mut rounds = Vec::new();
+        for _ in 0..number("ROUNDS", 3) {
+            let job = hand_in(pool, store, &settings, count, size).await?;
+            let keys = keys(pool, job).await?;
+            let from_memory = bare(&cases, store, &keys, connections, Some(size)).await?;
+            let from_store = bare(&cases, store, &keys, connections, None).await?;
+            let ours = ours(pool, store, &settings, &cases, job, count).await?;
+            rounds.push([ours, from_store, from_memory]);
+        }
+        println!("  {count} files of {} KB", size >> 10);
+        let median = |of: &dyn Fn(&[f64; 3]) -> f64| {
+            let mut all: Vec<f64> = rounds.iter().map(of).collect();
+            all.sort_by(f64::total_cmp);
+            all[all.len() / 2]
+        };
+        println!(
+            "    ours, from outbox to record            {:8.0}",
+            median(&|r| r[0])
+        );
+        for (place, words) in [
+            (1, "bare loop: read, hash, call           "),
+            (2, "bare loop: the calls alone, from memory"),
+        ] {
+            println!(
+                "    {words} {:7.0} ({:.2}×)",
+                median(&|r| r[place]),
+                median(&|r| r[0] / r[place])
+            );
+        }
+    }
     Ok(())
 }
 
-/// The same calls and nothing else.
+/// Where the files of a job are.
+async fn keys(pool: &PgPool, job: Uuid) -> Result<Vec<String>, Failed> {
+    let keys = "select s3_key from evidence.file_job_artifact where file_job_id = $1";
+    Ok(sqlx::query_scalar(keys).bind(job).fetch_all(pool).await?)
+}
+
+/// The same calls for the same files, and nothing else: a call carries a file and its SHA-256, so each is read and hashed.
+/// With a size, not even that: the same bytes from memory again and again.
 async fn bare(
     cases: &Arc<dyn CaseApi>,
-    count: usize,
-    size: usize,
+    store: &Store,
+    keys: &[String],
     connections: usize,
+    in_memory: Option<usize>,
 ) -> Result<f64, Failed> {
-    let content = Bytes::from(vec![7; size]);
-    let sha256 = hex::encode(Sha256::digest(&content));
+    let ready = in_memory.map(|size| {
+        let content = Bytes::from(vec![7; size]);
+        (hex::encode(Sha256::digest(&content)), content)
+    });
     let started = Instant::now();
-    stream::iter(0..count)
-        .for_each_concurrent(connections, |n| {
-            let upload = Upload {
-                case_id: Uuid::nil(),
-                artifact_id: Uuid::new_v4(),
-                file_name: format!("f{n}.pdf"),
-                file_type: Some("application/pdf".to_owned()),
-                sha256: sha256.clone(),
-                size: size as u64,
-                content: Content::Whole(content.clone()),
+    stream::iter(keys)
+        .for_each_concurrent(connections, |key| {
+            let (key, ready) = (Key::from(key.as_str()), ready.clone());
+            let (cases, store) = (Arc::clone(cases), store.clone());
+            let call = async move {
+                let (sha256, content) = match ready {
+                    Some(ready) => ready,
+                    None => {
+                        let content = store.get(&key).await.expect("found").whole().await;
+                        let content = content.expect("read");
+                        (hex::encode(Sha256::digest(&content)), content)
+                    }
+                };
+                let upload = Upload {
+                    case_id: Uuid::nil(),
+                    artifact_id: Uuid::new_v4(),
+                    file_name: "f.pdf".to_owned(),
+                    file_type: Some("application/pdf".to_owned()),
+                    sha256,
+                    size: content.len() as u64,
+                    content: Content::Whole(content),
+                };
+                cases.attach(upload).await.expect("attached");
             };
-            let cases = Arc::clone(cases);
-            async move {
-                tokio::spawn(async move { cases.attach(upload).await })
-                    .await
-                    .expect("a call")
-                    .expect("attached");
-            }
+            async { tokio::spawn(call).await.expect("a call") }
         })
         .await;
-    Ok(count as f64 / started.elapsed().as_secs_f64())
+    Ok(keys.len() as f64 / started.elapsed().as_secs_f64())
 }
 
 /// Three files in a row, all in one archive.
@@ -157,7 +205,7 @@ async fn hand_in(
     settings: &Settings,
     count: usize,
     size: usize,
-) -> Result<(), Failed> {
+) -> Result<Uuid, Failed> {
     let mut zip = zip::ZipWriter::new(tempfile::tempfile()?);
     let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
     let mut manifest = "case_id,reference,files\n".to_owned();
@@ -175,10 +223,10 @@ async fn hand_in(
     zip.write_all(manifest.as_bytes())?;
     let mut file = zip.finish()?;
     file.rewind()?;
-    Intake::new(pool.clone(), store.clone(), settings)
+    let accepted = Intake::new(pool.clone(), store.clone(), settings)
         .zip("m".to_owned(), file)
         .await?;
-    Ok(())
+    Ok(accepted.file_job_id)
 }
 
 async fn ours(
@@ -186,6 +234,7 @@ async fn ours(
     store: &Store,
     settings: &Settings,
     cases: &Arc<dyn CaseApi>,
+    job: Uuid,
     count: usize,
 ) -> Result<f64, Failed> {
     let stop = CancellationToken::new();
@@ -205,31 +254,25 @@ async fn ours(
     )?;
     let gate = Gate::new(pool.clone(), settings);
     let lease = settings.lease.seconds;
-    let count = i64::try_from(count / 3 * 3)?;
+    let count = i64::try_from(count)?;
+    let mut parts = JoinSet::new();
     let started = Instant::now();
-    tokio::spawn(publisher.run(stop.clone()));
-    tokio::spawn(arm::run(
-        pool.clone(),
-        Arc::clone(&transport),
-        lease,
-        stop.clone(),
-    ));
-    tokio::spawn(attacher.run(stop.clone()));
-    tokio::spawn(notify::watch(gate, transport, lease, stop.clone()));
-    loop {
-        let attached: i64 = sqlx::query_scalar(
-            "select coalesce(sum(evidence_attached_count), 0) from evidence.file_job_row",
-        )
+    parts.spawn(publisher.run(stop.clone()).map(drop));
+    parts.spawn(arm::run(pool.clone(), Arc::clone(&transport), lease, stop.clone()).map(drop));
+    parts.spawn(attacher.run(stop.clone()).map(drop));
+    parts.spawn(notify::watch(gate, transport, lease, stop.clone()).map(drop));
+    let attached = "select coalesce(sum(evidence_attached_count), 0) from evidence.file_job_row where file_job_id = $1";
+    while sqlx::query_scalar::<_, i64>(attached)
+        .bind(job)
         .fetch_one(pool)
-        .await?;
-        if attached >= count {
-            break;
-        }
+        .await?
+        < count
+    {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let rate = count as f64 / started.elapsed().as_secs_f64();
     stop.cancel();
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    parts.join_all().await;
     Ok(rate)
 }
 

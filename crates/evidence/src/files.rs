@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use crate::{cases::Content, model::Code, store::attach::Held};
 
 /// Up to this size a file is held in memory.
-const SMALL: u64 = 1024 * 1024;
+const SMALL: u64 = 4 * 1024 * 1024;
 
 /// A file that may be sent.
 pub(crate) struct Opened {

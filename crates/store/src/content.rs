@@ -7,7 +7,7 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 use object_store::{Error, GetResult, GetResultPayload, Result};
 
 /// A file is read in pieces of this size. The client library's own are of 8 KB, each fetched from another thread.
-const PIECE: u64 = 256 * 1024;
+const PIECE: usize = 256 * 1024;
 
 /// An object that was found, not read yet.
 #[derive(Debug)]
@@ -41,8 +41,8 @@ impl Content {
 
 async fn next(mut file: File) -> Result<Option<(Bytes, File)>> {
     let reading = tokio::task::spawn_blocking(move || {
-        let mut piece = Vec::new();
-        let read = (&mut file).take(PIECE).read_to_end(&mut piece);
+        let mut piece = Vec::with_capacity(PIECE);
+        let read = (&mut file).take(PIECE as u64).read_to_end(&mut piece);
         read.map(|_| (!piece.is_empty()).then(|| (piece.into(), file)))
     });
     let read = reading

@@ -21,7 +21,8 @@ order by u.place";
 /// The gate, and the artifact's lease in one, for many tasks of different rows. A first event takes what was never
 /// tried, a retry what is retryable and due; nobody takes what a living task holds, or what belongs to a closed job. What
 /// this task or a dead one held before was perhaps sent by somebody who never recorded it: that call is a loss, and the
-/// journal says so.
+/// journal says so. Whether the job is open is a sub-select of its own, here and below: as a join, a server without
+/// statistics begins with the open jobs and reads all their artifacts.
 const HOLD: &str = "
 with mine as materialized (
     select u.task, u.event_id, a.*
@@ -35,7 +36,7 @@ with mine as materialized (
           and (a.held_by is null or a.held_by = u.task or not exists (
                   select from evidence.attach_task t
                   where t.id = a.held_by and t.finished_at is null and t.lease_until > clock_timestamp()))
-          and exists (select from evidence.file_job j where j.id = a.file_job_id and j.closed_at is null)
+          and (select j.closed_at from evidence.file_job j where j.id = a.file_job_id) is null
         order by a.artifact_number limit $5
         for update of a) a
 ), lost as (
@@ -71,7 +72,7 @@ with locked as materialized (
     from unnest($2::bigint[], $3::uuid[], $4::uuid[], $5::text[], $6::text[], $7::text[], $8::float8[], $9::float8[])
              u(task, event_id, id, code, message, retry_status, wait, took), locked l
     where a.id = u.id and a.file_job_row_id = l.id and a.held_by = u.task
-      and exists (select from evidence.file_job j where j.id = a.file_job_id and j.closed_at is null)
+      and (select j.closed_at from evidence.file_job j where j.id = a.file_job_id) is null
     returning u.task, u.event_id, a.id, a.file_job_id, a.file_job_row_id, a.case_id, a.attempt_count,
               a.attachment_error_code, a.attachment_error_message, a.retry_status, u.took
 ), journal as (

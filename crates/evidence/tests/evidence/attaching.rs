@@ -48,7 +48,7 @@ async fn objects_that_are_in_the_store_already_are_attached_by_key_or_address() 
     let cases = paper(json!([]));
     house.run(behind_http(&cases).await).await;
     std::fs::write(house.dir.path().join("one.pdf"), "one").unwrap();
-    std::fs::write(house.dir.path().join("two.pdf"), vec![7; 3 << 20]).unwrap();
+    std::fs::write(house.dir.path().join("two.pdf"), vec![7; 5 << 20]).unwrap();
     let address = house.store.url(&postrider_store::Key::from("two.pdf"));
     let case = Uuid::from_u128(7);
     let (status, answer) = house

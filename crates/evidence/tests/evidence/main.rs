@@ -5,6 +5,7 @@ mod archives;
 mod attaching;
 mod corrections;
 mod notifying;
+mod plans;
 mod scheduling;
 mod schema;
 mod support;

@@ -29,7 +29,7 @@ pub use postrider_testkit::within;
 use postrider_transports::PostgresTransport;
 use postrider_web::{ShellOptions, shell};
 use serde_json::{Value, json};
-use sqlx::PgPool;
+use sqlx::{PgConnection, PgPool};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use uuid::Uuid;
@@ -47,7 +47,7 @@ impl FromRef<AppState> for Evidence {
 }
 
 pub struct House {
-    _db: TestDb,
+    db: TestDb,
     pub pool: PgPool,
     pub dir: tempfile::TempDir,
     pub store: Store,
@@ -82,7 +82,7 @@ impl House {
         let (router, _) = postrider_evidence::routes::<AppState>().split_for_parts();
         let router = router.with_state(AppState(evidence));
         Self {
-            _db: db,
+            db,
             pool,
             dir,
             store,
@@ -90,6 +90,11 @@ impl House {
             router: shell(router, ShellOptions::default()),
             stop: CancellationToken::new(),
         }
+    }
+
+    /// A connection beside the pool.
+    pub async fn connect(&self) -> PgConnection {
+        self.db.connect().await
     }
 
     fn transport(&self) -> Arc<dyn Transport> {
