@@ -66,7 +66,8 @@ pub const fn migrations() -> migrate::MigrationSet {
             "0301_operation",
             "0302_trace",
             "0303_alert",
-            "0304_least_privilege"
+            "0304_least_privilege",
+            "0305_completion"
         ]
     )
 }

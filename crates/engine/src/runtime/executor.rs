@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use postrider_crashpoint as crashpoint;
 use sqlx::{Connection, PgConnection, PgPool};
 use tokio::sync::{Mutex, mpsc, oneshot};
@@ -116,20 +116,17 @@ impl Executor {
                     .record(took.as_secs_f64());
                 let mut kept = kept.into_iter();
                 let carries = answers.iter().any(|handled| handled.carries.is_some());
-                let judging =
-                    leases
-                        .into_iter()
-                        .zip(&lost)
-                        .zip(answers)
-                        .map(|((lease, lost), handled)| {
-                            self.judge(handler, lease, kept.next(), handled, took, lost)
-                        });
+                let writing = leases.into_iter().zip(&lost).zip(answers).filter_map(
+                    |((lease, lost), handled)| {
+                        self.judge(handler, lease, kept.next(), handled, took, lost)
+                    },
+                );
                 if carries {
                     // Values gather only if nobody waits for the one before.
-                    join_all(judging).await;
+                    join_all(writing).await;
                 } else {
-                    for judging in judging {
-                        judging.await;
+                    for writing in writing {
+                        writing.await;
                     }
                 }
             }
@@ -151,15 +148,17 @@ impl Executor {
         }
     }
 
-    async fn judge(
-        &self,
-        handler: &Handler,
+    /// Passes the verdict on if that is all there is to do, as for most items; what else is to be written is what it
+    /// returns, in a box: its state is large, and many items in a row would be moved about with it.
+    fn judge<'a>(
+        &'a self,
+        handler: &'a Handler,
         lease: Lease,
         item: Option<Item>,
         handled: Handled,
         took: Duration,
-        lost: &CancellationToken,
-    ) {
+        lost: &'a CancellationToken,
+    ) -> Option<BoxFuture<'a, ()>> {
         let outcome = decide(
             &handler.policy,
             handled.verdict,
@@ -173,7 +172,29 @@ impl Executor {
         let told = handler.told(item.as_ref(), &outcome);
         let settlement = Settlement::new(lease, outcome).took(took).told(told);
         let carried = handled.carries.map(|value| handler.carried(value));
-        let settled = match carried {
+        if effects.is_empty() && carried.is_none() {
+            self.pass_on(settlement);
+            return None;
+        }
+        let writing = async move {
+            let refused = self.write(settlement, effects, carried, lost).await;
+            if let Some((lease, verdict)) = refused {
+                self.judge_refused(handler, lease, verdict, item, took, lost)
+                    .await;
+            }
+        };
+        Some(writing.boxed())
+    }
+
+    /// Settles together with what the handler wants written. Hands the lease back if that was refused.
+    async fn write(
+        &self,
+        settlement: Settlement,
+        mut effects: Vec<Effect>,
+        carried: Option<Carried>,
+        lost: &CancellationToken,
+    ) -> Option<(Lease, Verdict)> {
+        match carried {
             Some(carried) if effects.is_empty() => self.join(settlement, carried).await,
             Some(Carried { value, write }) => {
                 effects.push(Box::new(move |tx| {
@@ -182,12 +203,19 @@ impl Executor {
                 self.settle(settlement, effects, lost).await
             }
             None => self.settle(settlement, effects, lost).await,
-        };
-        let Some(refused) = settled else {
-            return;
-        };
-        // The effect was refused for a reason of its own: a failed attempt like any other.
-        let (lease, verdict) = refused;
+        }
+    }
+
+    /// The effect was refused for a reason of its own: a failed attempt like any other.
+    async fn judge_refused(
+        &self,
+        handler: &Handler,
+        lease: Lease,
+        verdict: Verdict,
+        item: Option<Item>,
+        took: Duration,
+        lost: &CancellationToken,
+    ) {
         let outcome = decide(&handler.policy, verdict, lease.attempts, rand::random());
         let effects = match (&item, &outcome) {
             (Some(item), Outcome::Dead { failure }) => {
