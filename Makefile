@@ -33,7 +33,7 @@ bench: setup ## measure against peers and the limit (QUICK=1 SCENARIO=drain PEER
 	$(CARGO) build --locked --release -p postrider -p postrider-bench
 	@$(TARGET)/release/postrider-bench
 
-bench-evidence: setup ## attaching beside a bare loop of the same calls, and a 1 GB archive (COUNT SIZE CONNECTIONS ARCHIVE)
+bench-evidence: setup ## attaching beside bare loops of the same calls, and a 1 GB archive (ROUNDS COUNT SIZE CONNECTIONS ARCHIVE)
 	$(CARGO) run --locked --release -p postrider-evidence --example measure
 
 screenshots: setup ## take the pictures of docs/console.md anew, which takes as long as the charts show (MINUTES=15)

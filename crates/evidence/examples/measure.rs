@@ -91,6 +91,12 @@ fn settings(connections: usize) -> Settings {
 /// Sizes of files: a note, a page, a document or photograph, a scan.
 const SIZES: [usize; 4] = [16 << 10, 128 << 10, 1 << 20, 4 << 20];
 
+const WHO: [&str; 3] = [
+    "ours, from outbox to record",
+    "bare loop: read, hash, call",
+    "bare loop: the calls alone, from memory",
+];
+
 async fn attach(pool: &PgPool, store: &Store) -> Result<(), Failed> {
     let connections = number("CONNECTIONS", 16);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
@@ -125,27 +131,19 @@ async fn attach(pool: &PgPool, store: &Store) -> Result<(), Failed> {
             rounds.push([ours, from_store, from_memory]);
         }
         println!("  {count} files of {} KB", size >> 10);
-        let median = |of: &dyn Fn(&[f64; 3]) -> f64| {
-            let mut all: Vec<f64> = rounds.iter().map(of).collect();
-            all.sort_by(f64::total_cmp);
-            all[all.len() / 2]
-        };
-        println!(
-            "    ours, from outbox to record            {:8.0}",
-            median(&|r| r[0])
-        );
-        for (place, words) in [
-            (1, "bare loop: read, hash, call           "),
-            (2, "bare loop: the calls alone, from memory"),
-        ] {
-            println!(
-                "    {words} {:7.0} ({:.2}×)",
-                median(&|r| r[place]),
-                median(&|r| r[0] / r[place])
-            );
+        for (place, words) in WHO.iter().enumerate() {
+            let rate = median(rounds.iter().map(|round| round[place]));
+            let ratio = median(rounds.iter().map(|round| round[0] / round[place]));
+            println!("    {words:40} {rate:8.0} ({ratio:.2}×)");
         }
     }
     Ok(())
+}
+
+fn median(of: impl Iterator<Item = f64>) -> f64 {
+    let mut all: Vec<f64> = of.collect();
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 2]
 }
 
 /// Where the files of a job are.

@@ -13,6 +13,7 @@ mod log;
 mod publish;
 mod receive;
 mod settle;
+#[cfg(any(feature = "kafka", feature = "rabbitmq", feature = "nats"))]
 mod take_in;
 
 use std::sync::Arc;
