@@ -88,7 +88,8 @@ async fn the_api_answers_as_its_document_says_and_never_breaks() {
             "--continue-on-failure",
             "--no-color",
         ])
-        .args(["--workers", "2", "--warnings", "off"])
+        // One thread: with several, Python 3.11 now and then trips over itself where it parses (python/cpython#106905).
+        .args(["--workers", "1", "--warnings", "off"])
         .args(["--suppress-health-check", "all"]);
     let output = tokio::process::Command::from(command)
         .kill_on_drop(true)
