@@ -4,7 +4,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test verify check bench bench-evidence screenshots fmt alerts openapi clean
+.PHONY: help setup build demo test verify check bench screenshots fmt alerts openapi clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,9 +32,6 @@ check: ## formatting and lints, as strict as CI
 bench: setup ## measure against peers and the limit (QUICK=1 SCENARIO=drain PEERS=ours,pgmq ROUNDS=5)
 	$(CARGO) build --locked --release -p postrider -p postrider-bench
 	@$(TARGET)/release/postrider-bench
-
-bench-evidence: setup ## attaching beside bare loops of the same calls, and a 1 GB archive (ROUNDS COUNT SIZE CONNECTIONS ARCHIVE)
-	$(CARGO) run --locked --release -p postrider-evidence --example measure
 
 screenshots: setup ## take the pictures of docs/console.md anew, which takes as long as the charts show (MINUTES=15)
 	mkdir -p docs/console

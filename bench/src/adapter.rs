@@ -81,6 +81,8 @@ pub struct Done {
     pub handled: u64,
     /// The sum of the handled items' numbers.
     pub sum: u64,
+    /// MB of memory that it took beside what it had.
+    pub memory: u64,
     /// Item and moment: of the commit's return, or of the handler's start.
     pub times: Vec<(u64, u64)>,
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use crate::peer::OURS;
-use crate::results::{Figure, LIMIT, PREPARED, Results};
+use crate::results::{CALLS, Figure, LIMIT, PREPARED, Results};
 
 /// What is worth a panel, with its heading.
 const PANELS: [(&str, &str); 8] = [
@@ -78,7 +78,7 @@ fn panel(body: &mut String, top: usize, heading: &str, bars: &[&Figure]) {
         let length = (figure.median / most * room).max(1.0);
         let colour = match figure.peer.as_str() {
             OURS => "#1f6f5c",
-            LIMIT | PREPARED => "#9aa0a6",
+            LIMIT | PREPARED | CALLS => "#9aa0a6",
             _ => "#c9a227",
         };
         let name = if figure.peer == OURS {

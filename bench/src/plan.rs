@@ -8,7 +8,7 @@ use clap::Parser;
 use crate::peer::{self, Peer};
 
 /// Scenarios in which no peer takes part.
-const SERVICES: [&str; 4] = ["exports", "orders", "payments", "kafka"];
+const SERVICES: [&str; 5] = ["exports", "orders", "payments", "evidence", "kafka"];
 
 /// The command line. `make bench` passes its variables on.
 #[derive(Debug, Parser)]
@@ -59,6 +59,10 @@ pub struct Plan {
     pub orders: u64,
     /// Payments of the run over both sides.
     pub payments: u64,
+    /// Files attached in one go, at most so many and so many bytes.
+    pub evidence: (u64, u64),
+    /// Bytes of the large archive of evidence.
+    pub archive: u64,
     /// Messages of 1 KB that go from the outbox to Kafka.
     pub kafka: u64,
     scenarios: Vec<String>,
@@ -101,6 +105,8 @@ impl Plan {
             sustained: pick(1_000_000, 200_000),
             orders: pick(30_000, 6_000),
             payments: pick(10_000, 3_000),
+            evidence: (pick(12_000, 3_000), pick(768 << 20, 192 << 20)),
+            archive: pick(1 << 30, 128 << 20),
             kafka: pick(100_000, 20_000),
             scenarios: arguments
                 .scenario

@@ -19,6 +19,9 @@ pub const LIMIT: &str = "limit";
 /// The name of pgbench with prepared statements, which nobody is judged by.
 pub const PREPARED: &str = "pgbench, prepared";
 
+/// The name of the bare loop that has its files in memory, which nobody is judged by.
+pub const CALLS: &str = "calls from memory";
+
 /// All rounds of one figure.
 #[derive(Debug, Clone, Serialize)]
 pub struct Figure {

@@ -4,6 +4,7 @@
 mod depth;
 mod drains;
 mod enqueue;
+mod evidence;
 mod exports;
 mod kafka;
 mod long;
@@ -93,6 +94,9 @@ impl Bench {
         }
         if self.plan.wants("payments") {
             self.payments().await?;
+        }
+        if self.plan.wants("evidence") {
+            self.evidence().await?;
         }
         if self.plan.wants("kafka") {
             self.kafka().await?;

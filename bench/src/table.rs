@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::peer::OURS;
-use crate::results::{LIMIT, PREPARED, Results};
+use crate::results::{CALLS, LIMIT, PREPARED, Results};
 use crate::targets::Verdict;
 
 /// The whole text.
@@ -26,7 +26,7 @@ pub fn render(results: &Results, verdicts: &[Verdict]) -> String {
 
 /// One row a measure; in brackets how many times as much ours is.
 fn figures(text: &mut String, results: &Results) {
-    let mut names: Vec<&str> = vec![OURS, LIMIT, PREPARED];
+    let mut names: Vec<&str> = vec![OURS, LIMIT, PREPARED, CALLS];
     names.extend(
         results
             .peers

@@ -65,7 +65,7 @@ const fn most(words: &'static str, asked: f64, measure: &'static str, against: A
     }
 }
 
-const TARGETS: [Target; 28] = [
+const TARGETS: [Target; 31] = [
     least(
         "exports, 100,000 inputs: 20,000 a second",
         20_000.0,
@@ -227,6 +227,24 @@ const TARGETS: [Target; 28] = [
         0.6,
         "payments",
         Against::Limit("payments"),
+    ),
+    least(
+        "evidence attached, 128 KB: bare loop",
+        0.6,
+        "evidence/128KB",
+        Against::Limit("evidence/128KB"),
+    ),
+    least(
+        "evidence attached, 1 MB: bare loop",
+        0.6,
+        "evidence/1MB",
+        Against::Limit("evidence/1MB"),
+    ),
+    most(
+        "evidence, 1 GB archive: MB of memory more",
+        128.0,
+        "evidence/archive-memory",
+        Against::Itself,
     ),
     least(
         "outbox to Kafka, 1 KB: bare producer",

@@ -67,7 +67,9 @@ pub const fn migrations() -> migrate::MigrationSet {
             "0302_trace",
             "0303_alert",
             "0304_least_privilege",
-            "0305_completion"
+            "0305_completion",
+            "0306_steady_plans",
+            "0307_relay"
         ]
     )
 }

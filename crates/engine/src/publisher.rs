@@ -10,6 +10,10 @@
 //! - **A transport that is away costs nothing**: a breaker leaves it alone for a while, and items wait without spending
 //!   attempts. Only a message that the transport refuses uses up attempts. A service whose tries are bounded whatever
 //!   the cause says so: [`Outages::Count`].
+//! - **Nothing leaves the database for nothing.** Where the transport lives in the outbox's own database, most messages go
+//!   over in one statement, ahead of the claims ([`Publisher::others_of`]).
+
+mod relay;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,13 +25,17 @@ use sqlx::{AssertSqlSafe, PgPool};
 use crate::breaker::{Breaker, Breakers, Outcome};
 use crate::failure::{Category, Failure};
 use crate::lease::{Item, WorkTable};
+use crate::outbox::OUTBOX;
 use crate::retry::Policy;
-use crate::runtime::{BoxError, Handler, Verdict};
-use crate::transport::{Message, Origin, Published, Transport};
+use crate::runtime::{BoxError, Handler, Verdict, Worker};
+use crate::transport::{Message, Origin, Published, Relay, Transport};
 use crate::{Result, counters};
 
 /// The code that an unroutable item shows.
 pub const UNROUTABLE: &str = "UNROUTABLE";
+
+/// How long messages may go over in one go; then what needs a claim gets its turn.
+const TURN: Duration = Duration::from_secs(1);
 
 const NOBODY: &str = "nobody has subscribed to this topic; it goes out once somebody has";
 
@@ -82,8 +90,11 @@ pub struct Publisher {
     transport: Arc<dyn Transport>,
     breaker: Arc<Breaker>,
     pool: PgPool,
+    table: &'static WorkTable,
+    origin: Origin,
     options: PublisherOptions,
-    envelope: Box<Envelope>,
+    /// None: the topic is the item's kind and the id follows from its number.
+    envelope: Option<Box<Envelope>>,
     /// Writes the reason beside items that wait for a subscriber.
     annotate: Arc<str>,
 }
@@ -103,8 +114,10 @@ impl Publisher {
             transport,
             breaker,
             pool,
+            table,
+            origin,
             options: PublisherOptions::default(),
-            envelope: Box::new(move |item| Ok(Message::of_item(origin, item))),
+            envelope: None,
             annotate: annotation(table).into(),
         })
     }
@@ -122,8 +135,32 @@ impl Publisher {
         mut self,
         envelope: impl Fn(&Item) -> Result<Message, Failure> + Send + Sync + 'static,
     ) -> Self {
-        self.envelope = Box::new(envelope);
+        self.envelope = Some(Box::new(envelope));
         self
+    }
+
+    /// Lets a worker of this table publish everything that it has no handler of its own for. From the engine's outbox to a
+    /// transport in the same database most of it goes without leases.
+    #[must_use]
+    pub fn others_of(self, worker: Worker) -> Worker {
+        let plain = self.envelope.is_none() && self.options.outages == Outages::Wait;
+        if !(plain && self.table.name == OUTBOX.name) {
+            return worker.handle_others(self.handler());
+        }
+        let relaying = Arc::new(relay::Relaying {
+            transport: Arc::clone(&self.transport),
+            pool: self.pool.clone(),
+            order: Relay {
+                origin: self.origin,
+                except: worker.kinds_of_its_own(),
+                worker: "relay".to_owned(),
+                turn: TURN,
+            },
+            shares: tokio::sync::OnceCell::new(),
+        });
+        worker
+            .handle_others(self.handler())
+            .ahead_of_claims(move || Arc::clone(&relaying).ahead())
     }
 
     /// As a handler, for [`crate::runtime::Worker::handle`] or `handle_others`.
@@ -151,7 +188,11 @@ impl Publisher {
         let mut messages = Vec::with_capacity(items.len());
         let mut places = Vec::with_capacity(items.len());
         for (place, item) in items.iter().enumerate() {
-            match (self.envelope)(item) {
+            let message = match &self.envelope {
+                Some(envelope) => envelope(item),
+                None => Ok(Message::of_item(self.origin, item)),
+            };
+            match message {
                 Ok(message) => {
                     messages.push(message);
                     places.push(place);
@@ -179,9 +220,8 @@ impl Publisher {
             verdicts[place] = Some(verdict);
             *counts.entry(outcome).or_default() += 1;
         }
-        for (outcome, count) in counts {
-            metrics::counter!("postrider_published_total", "transport" => self.transport.name(), "outcome" => outcome)
-                .increment(count);
+        for (outcome, messages) in counts {
+            count(self.transport.name(), outcome, messages);
         }
         if !unroutable.is_empty() {
             self.explain(&unroutable).await?;
@@ -246,6 +286,11 @@ impl Publisher {
             .await?;
         Ok(())
     }
+}
+
+fn count(transport: &'static str, outcome: &'static str, messages: u64) {
+    metrics::counter!("postrider_published_total", "transport" => transport, "outcome" => outcome)
+        .increment(messages);
 }
 
 /// From the descriptor's constants alone.

@@ -20,6 +20,7 @@ mod subscription;
 mod table;
 
 use std::fmt;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use sqlx::{PgConnection, PgPool};
@@ -43,6 +44,19 @@ pub enum Published {
     Failed(Failure),
     /// The transport can't be reached or takes nothing at present; says nothing about the message.
     Unavailable(Failure),
+}
+
+/// What a transport may move from the outbox by itself.
+#[derive(Debug, Clone)]
+pub struct Relay {
+    /// Mints the messages' ids.
+    pub origin: Origin,
+    /// Topics that somebody else handles.
+    pub except: Vec<String>,
+    /// Who moves them, for the record.
+    pub worker: String,
+    /// How long it may go on.
+    pub turn: Duration,
 }
 
 /// Why a transport could not do what it was asked.
@@ -128,6 +142,12 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// Does it live in the very database that this pool leads to?
     fn shares<'a>(&'a self, _pool: &'a PgPool) -> BoxFuture<'a, Result<bool, TransportError>> {
         Box::pin(async { Ok(false) })
+    }
+
+    /// Moves messages that wait in the outbox of its own database to their subscribers, in one statement and without
+    /// leases; says how many. Only for a transport that shares that database, see [`Transport::shares`]; others move none.
+    fn relay<'a>(&'a self, _order: &'a Relay) -> BoxFuture<'a, crate::Result<u64>> {
+        Box::pin(async { Ok(0) })
     }
 
     /// Makes the subscription durable if it is new, without consuming anything.

@@ -55,7 +55,9 @@ pub const fn migrations() -> postrider_engine::migrate::MigrationSet {
             "0003_subscriptions",
             "0004_paper_cases",
             "0005_cause",
-            "0006_n2_by_time"
+            "0006_n2_by_time",
+            "0007_first_statistics",
+            "0008_light_attempts"
         ]
     )
 }

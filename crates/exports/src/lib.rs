@@ -50,7 +50,8 @@ pub const fn migrations() -> postrider_engine::migrate::MigrationSet {
             "0001_jobs",
             "0002_sample",
             "0003_cause",
-            "0004_leaner_indexes"
+            "0004_leaner_indexes",
+            "0005_first_statistics"
         ]
     )
 }

@@ -42,7 +42,8 @@ pub const fn migrations() -> postrider_engine::migrate::MigrationSet {
             "0001_outbox_orders",
             "0002_paper_orders",
             "0003_ordering",
-            "0004_cause"
+            "0004_cause",
+            "0005_first_statistics"
         ]
     )
 }

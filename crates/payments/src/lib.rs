@@ -41,13 +41,27 @@ pub use table::{CHECKS, OUTBOX, WALLET_CHECKS, WALLET_OUTBOX};
 /// The orchestrator's schema, `payments`.
 #[must_use]
 pub const fn migrations() -> MigrationSet {
-    migration_set!("payments", ["0001_request_and_outbox", "0002_cause"])
+    migration_set!(
+        "payments",
+        [
+            "0001_request_and_outbox",
+            "0002_cause",
+            "0003_first_statistics"
+        ]
+    )
 }
 
 /// The wallet's schema, `wallet`; needs the engine's own beside it.
 #[must_use]
 pub const fn wallet_migrations() -> MigrationSet {
-    migration_set!("wallet", ["0001_accounts_and_inbox", "0002_wallet_cause"])
+    migration_set!(
+        "wallet",
+        [
+            "0001_accounts_and_inbox",
+            "0002_wallet_cause",
+            "0003_wallet_first_statistics"
+        ]
+    )
 }
 
 /// What can be wrong with a request about a payment or an account.

@@ -12,6 +12,7 @@ mod keeper;
 mod log;
 mod publish;
 mod receive;
+mod relay;
 mod settle;
 #[cfg(any(feature = "kafka", feature = "rabbitmq", feature = "nats"))]
 mod take_in;
@@ -22,7 +23,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use postrider_engine::lease::Queue;
 use postrider_engine::transport::{
-    Consumer, DELIVERIES, Message, Published, Subscription, Transport, TransportError,
+    Consumer, DELIVERIES, Message, Published, Relay, Subscription, Transport, TransportError,
 };
 use postrider_engine::wake::Waker;
 use postrider_engine::{Error, Result};
@@ -117,6 +118,16 @@ impl Transport for PostgresTransport {
 
     fn shares<'a>(&'a self, pool: &'a PgPool) -> BoxFuture<'a, Result<bool, TransportError>> {
         Box::pin(async move { same_database(&self.side, pool).await.map_err(trouble) })
+    }
+
+    fn relay<'a>(&'a self, order: &'a Relay) -> BoxFuture<'a, Result<u64>> {
+        Box::pin(async move {
+            let moved = relay::relay(&self.pool, order).await?;
+            if moved > 0 {
+                self.waker.wake(&DELIVERIES);
+            }
+            Ok(moved)
+        })
     }
 
     fn declare<'a>(

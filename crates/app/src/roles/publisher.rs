@@ -18,8 +18,8 @@ pub(super) async fn part(ground: &Ground, alerts: &alerts::Settings) -> Result<W
     let publisher = Publisher::new(transport, &ground.breakers, ground.pool.clone(), &OUTBOX)
         .await
         .map_err(failed)?;
-    Ok(Worker::new(ground.pool.clone(), &OUTBOX)
+    let worker = Worker::new(ground.pool.clone(), &OUTBOX)
         .map_err(failed)?
-        .handle(alerts::TOPIC, alerts::handler(alerts)?)
-        .handle_others(publisher.handler()))
+        .handle(alerts::TOPIC, alerts::handler(alerts)?);
+    Ok(publisher.others_of(worker))
 }

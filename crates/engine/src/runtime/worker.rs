@@ -71,6 +71,11 @@ impl Worker {
         self
     }
 
+    /// The kinds that have a handler by name.
+    pub(crate) fn kinds_of_its_own(&self) -> Vec<String> {
+        self.handlers.keys().cloned().collect()
+    }
+
     /// Called before each claim: finishes items that need no lease, because nothing is done for them but a change of their
     /// own rows, and says how many. Its statement must leave alone what is leased or finished. Claims wait for it.
     #[must_use]

@@ -83,6 +83,12 @@ impl Origin {
         (self.mint(item) == id).then_some(item)
     }
 
+    /// How every id from here begins: 16 hexadecimal digits.
+    #[must_use]
+    pub fn beginning(self) -> String {
+        format!("{:016x}", self.mint(0).0.as_u64_pair().0)
+    }
+
     /// The id of the message that this item is.
     #[must_use]
     pub const fn mint(self, item: i64) -> MessageId {

@@ -125,6 +125,50 @@ async fn every_statement_is_valid_and_the_claim_uses_its_index_with_and_without_
     }
 }
 
+/// What the server may believe of the table when a backlog arrives.
+const BELIEFS: [(&str, &str); 3] = [
+    ("it has never looked", ""),
+    (
+        "it looked when everything was leased",
+        "insert into postrider.outbox (topic, payload, state, lease_until, fence, lease_owner)
+         select 't', '1', 'leased', now() + interval '1 hour', 1, 'x' from generate_series(1, 500); analyze postrider.outbox;",
+    ),
+    (
+        "it looked when everything was dead",
+        "insert into postrider.outbox (topic, payload, state, finished_at, error_code, cause)
+         select 't', '1', 'dead', now(), 'X', 'X' from generate_series(1, 500); analyze postrider.outbox;",
+    ),
+];
+
+#[tokio::test]
+async fn a_claim_never_sorts_the_backlog_whatever_the_server_believes_of_the_table() {
+    let claim = Queue::new(&OUTBOX).unwrap().statements();
+    let (_, claim) = claim.iter().find(|(name, _)| *name == "claim_any").unwrap();
+    for (belief, script) in BELIEFS {
+        for (rows, bytes) in [(4_000, 800), (200_000, 10)] {
+            let db = database().await;
+            let mut connection = db.connect().await;
+            let fill = format!(
+                "set random_page_cost = 4; alter table postrider.outbox set (autovacuum_enabled = off); {script}
+                 insert into postrider.outbox (topic, payload)
+                 select 't', to_json(repeat('x', {bytes})) from generate_series(1, {rows})"
+            );
+            connection.execute(AssertSqlSafe(fill)).await.unwrap();
+            for mode in ["force_generic_plan", "force_custom_plan"] {
+                let prepare = format!("set plan_cache_mode = {mode}; prepare p as {claim}");
+                connection.execute(AssertSqlSafe(prepare)).await.unwrap();
+                let call = "execute p(30, 1, 'me', null, 0, 500)";
+                let plan = plan(&mut connection, call).await;
+                assert!(
+                    plan.contains("Index Scan using outbox_claim") && !plan.contains("Sort"),
+                    "{belief}, {rows} rows, {mode}:\n{plan}"
+                );
+                connection.execute("deallocate p").await.unwrap();
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn claims_stay_on_their_page() {
     use postrider_engine::lease::Claim;

@@ -21,15 +21,16 @@ order by u.place";
 /// The gate, and the artifact's lease in one, for many tasks of different rows. A first event takes what was never
 /// tried, a retry what is retryable and due; nobody takes what a living task holds, or what belongs to a closed job. What
 /// this task or a dead one held before was perhaps sent by somebody who never recorded it: that call is a loss, and the
-/// journal says so. Whether the job is open is a sub-select of its own, here and below: as a join, a server without
-/// statistics begins with the open jobs and reads all their artifacts.
+/// journal says so. Nothing is locked to be looked at: what has changed by the time it is written is left to whoever
+/// changed it. Whether the job is open is a sub-select of its own, here and below: as a join, a server without statistics
+/// begins with the open jobs and reads all their artifacts.
 const HOLD: &str = "
 with mine as materialized (
     select u.task, u.event_id, a.*
     from (select * from unnest($1::bigint[], $2::uuid[], $3::uuid[], $4::boolean[]) u(task, row_id, event_id, is_retry)
           order by u.row_id) u
     cross join lateral (
-        select a.id, a.held_by, a.attempt_count, a.updated_at
+        select a.id, a.held_by, a.attempt_count, a.is_retryable, a.updated_at
         from evidence.file_job_artifact a
         where a.file_job_row_id = u.row_id
           and case when u.is_retry then a.is_retryable and a.next_retry_at <= clock_timestamp() else a.attempt_count = 0 end
@@ -37,21 +38,24 @@ with mine as materialized (
                   select from evidence.attach_task t
                   where t.id = a.held_by and t.finished_at is null and t.lease_until > clock_timestamp()))
           and (select j.closed_at from evidence.file_job j where j.id = a.file_job_id) is null
-        order by a.artifact_number limit $5
-        for update of a) a
-), lost as (
-    insert into evidence.attach_attempt (artifact_id, attempt, outcome, event_id, worker, started_at)
-    select m.id, m.attempt_count + 1, 'LOST', m.event_id, $6, m.updated_at from mine m where m.held_by is not null
+        order by a.artifact_number limit $5) a
 ), held as (
     update evidence.file_job_artifact a
     set held_by = m.task, updated_at = clock_timestamp(),
         retry_status = case when a.attempt_count > 0 then 'RETRYING' else a.retry_status end,
         last_retry_at = case when a.attempt_count > 0 then clock_timestamp() else a.last_retry_at end
-    from mine m where a.id = m.id
+    from mine m
+    where a.id = m.id and a.held_by is not distinct from m.held_by
+      and a.attempt_count = m.attempt_count and a.is_retryable = m.is_retryable
     returning m.task, a.id, a.artifact_number, a.case_id, a.file_name, a.file_type, a.file_size_bytes, a.sha256, a.s3_key,
-              a.attempt_count, a.max_retries, a.attachment_error_code as last_code, m.held_by is not null as lost
+              a.attempt_count, a.max_retries, a.attachment_error_code as last_code, m.held_by is not null as lost,
+              m.event_id, m.updated_at as held_since
+), journal as (
+    insert into evidence.attach_attempt (artifact_id, attempt, outcome, event_id, worker, started_at)
+    select h.id, h.attempt_count + 1, 'LOST', h.event_id, $6, h.held_since from held h where h.lost
 )
-select * from held order by task, artifact_number";
+select task, id, case_id, file_name, file_type, file_size_bytes, sha256, s3_key, attempt_count, max_retries, last_code, lost
+from held order by task, artifact_number";
 
 /// Only what its task still holds, and only while the job is open. The rows are locked first: their roll-up follows.
 const RECORD: &str = "
@@ -70,8 +74,8 @@ with locked as materialized (
         held_by = null,
         updated_at = clock_timestamp()
     from unnest($2::bigint[], $3::uuid[], $4::uuid[], $5::text[], $6::text[], $7::text[], $8::float8[], $9::float8[])
-             u(task, event_id, id, code, message, retry_status, wait, took), locked l
-    where a.id = u.id and a.file_job_row_id = l.id and a.held_by = u.task
+             u(task, event_id, id, code, message, retry_status, wait, took)
+    where (select count(*) from locked) > 0 and a.id = u.id and a.held_by = u.task
       and (select j.closed_at from evidence.file_job j where j.id = a.file_job_id) is null
     returning u.task, u.event_id, a.id, a.file_job_id, a.file_job_row_id, a.case_id, a.attempt_count,
               a.attachment_error_code, a.attachment_error_message, a.retry_status, u.took
@@ -86,7 +90,8 @@ with locked as materialized (
 select task, id, file_job_id, file_job_row_id, case_id, attempt_count, attachment_error_code as code, retry_status::text
 from written";
 
-/// A row is what its artifacts are.
+/// A row is what its artifacts are. Row by row, and the array behind a sub-select: a planner that sees how long it is would
+/// read all artifacts of all jobs instead.
 const ROLL_UP: &str = "
 update evidence.file_job_row r
 set evidence_attached_count = c.attached,
@@ -99,15 +104,16 @@ set evidence_attached_count = c.attached,
     evidence_completed_at = case when c.attached = r.evidence_count
                                  then coalesce(r.evidence_completed_at, clock_timestamp()) end,
     updated_at = clock_timestamp()
-from (select a.file_job_row_id,
-             count(*) filter (where a.attachment_status = 'ATTACHED') as attached,
-             count(*) filter (where a.attachment_status = 'FAILED') as failed,
-             jsonb_agg(jsonb_build_object('artifactId', a.id, 'fileName', a.file_name,
-                                          'errorCode', a.attachment_error_code, 'errorCategory', a.error_category,
-                                          'retryable', a.is_retryable) order by a.artifact_number)
-                 filter (where a.attachment_status = 'FAILED') as files
-      from evidence.file_job_artifact a where a.file_job_row_id = any($1) group by a.file_job_row_id) c
-where r.id = c.file_job_row_id";
+from unnest((select $1::uuid[])) u(id)
+cross join lateral (
+    select count(*) filter (where a.attachment_status = 'ATTACHED') as attached,
+           count(*) filter (where a.attachment_status = 'FAILED') as failed,
+           jsonb_agg(jsonb_build_object('artifactId', a.id, 'fileName', a.file_name,
+                                        'errorCode', a.attachment_error_code, 'errorCategory', a.error_category,
+                                        'retryable', a.is_retryable) order by a.artifact_number)
+               filter (where a.attachment_status = 'FAILED') as files
+    from evidence.file_job_artifact a where a.file_job_row_id = u.id) c
+where r.id = u.id";
 
 /// Not called after all: whoever comes next finds them as they were.
 const RELEASE: &str = "

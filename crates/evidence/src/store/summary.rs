@@ -13,12 +13,12 @@ use crate::events::{NOTIFICATIONS, NotificationEvent};
 const MOST_NAMED: i64 = 10_000;
 
 /// Jobs for which a gate may be open. Two looks at partial indexes per job: cheap, and no more than a hint.
-/// Indexes: idx_artifact_untried, idx_artifact_unsettled.
+/// Indexes: idx_row_pending, idx_artifact_unsettled.
 const CANDIDATES: &str = "
 select j.id from evidence.file_job j
 where j.closed_at is null and j.id = any($1)
   and case when j.n1_sent_at is null
-           then not exists (select from evidence.file_job_artifact a where a.file_job_id = j.id and a.attempt_count = 0)
+           then not exists (select from evidence.file_job_row r where r.file_job_id = j.id and r.evidence_status = 'PENDING')
            else not exists (select from evidence.file_job_artifact a where a.file_job_id = j.id and a.is_retryable) end";
 
 /// The same over all open jobs, and those whose time is up. Index: file_job_open.
@@ -28,7 +28,7 @@ from evidence.file_job j
 where j.closed_at is null
   and (j.n1_sent_at <= clock_timestamp() - make_interval(secs => $1)
        or case when j.n1_sent_at is null
-               then not exists (select from evidence.file_job_artifact a where a.file_job_id = j.id and a.attempt_count = 0)
+               then not exists (select from evidence.file_job_row r where r.file_job_id = j.id and r.evidence_status = 'PENDING')
                else not exists (select from evidence.file_job_artifact a where a.file_job_id = j.id and a.is_retryable) end)
 order by j.id limit $2";
 

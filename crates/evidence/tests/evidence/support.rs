@@ -108,9 +108,7 @@ impl House {
         let publisher = Publisher::new(self.transport(), &breakers, pool.clone(), &OUTBOX)
             .await
             .unwrap();
-        let worker = Worker::new(pool, &OUTBOX)
-            .unwrap()
-            .handle_others(publisher.handler());
+        let worker = publisher.others_of(Worker::new(pool, &OUTBOX).unwrap());
         tokio::spawn(worker.run(self.stop.clone()));
     }
 

@@ -9,5 +9,6 @@ mod node_crash;
 mod plans;
 mod postgres;
 mod publisher;
+mod relay;
 mod strangers;
 mod support;

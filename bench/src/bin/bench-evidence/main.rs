@@ -1,0 +1,233 @@
+//! Evidence under the benchmark: files attached by our parts over the Postgres transport, or by bare loops of the same HTTP
+//! calls with as many connections; and a large archive taken in.
+//!
+//! Arguments: a directory for the files, then the action. Everybody begins with a job that was handed in, in a database and a
+//! store of its own, and calls a Case API that answers at once, on a socket of this process. Ours begins with everything
+//! still in the outbox and ends when the last file is recorded.
+
+mod bare;
+mod ingest;
+
+use std::io::{Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use futures_util::FutureExt;
+use postrider_engine::breaker::{self, Breakers};
+use postrider_engine::migrate::Migrator;
+use postrider_engine::outbox::OUTBOX;
+use postrider_engine::publisher::Publisher;
+use postrider_engine::runtime::Worker;
+use postrider_engine::transport::Transport;
+use postrider_evidence::cases::{CaseApi, HttpCases, HttpSettings, PaperCases, Script, simulator};
+use postrider_evidence::gate::Gate;
+use postrider_evidence::ingest::Intake;
+use postrider_evidence::{Settings, arm, notify, worker};
+use postrider_store::Store;
+use postrider_transports::PostgresTransport;
+use serde_json::json;
+use sqlx::PgPool;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+use zip::{CompressionMethod, write::SimpleFileOptions};
+
+/// Calls at once, of everybody.
+const CALLS: usize = 16;
+const CONNECTIONS: u32 = 20;
+const FILES_OF_A_ROW: u64 = 3;
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// The services run in this process, and have the program's allocator.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    // Whoever can speak TLS must have chosen a provider, though nobody does here.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut arguments = std::env::args().skip(1);
+    let files = PathBuf::from(arguments.next().context("which directory?")?);
+    let action = arguments.next().context("which action?")?;
+    let pool = pool(&std::env::var("DATABASE_URL")?).await?;
+    if action == "setup" {
+        let sets = [
+            postrider_engine::migrations(),
+            postrider_evidence::migrations(),
+        ];
+        Migrator::new(sets).run(&mut *pool.acquire().await?).await?;
+        return Ok(());
+    }
+    let count: u64 = std::env::var("BENCH_COUNT")?.parse()?;
+    let bytes: usize = std::env::var("BENCH_BYTES")?.parse()?;
+    let store = store(&files)?;
+    if action == "ingest" {
+        return ingest::run(pool, store, count, bytes).await;
+    }
+    let settings = settings()?;
+    let cases = cases().await?;
+    let job = hand_in(&pool, &store, &settings, count, bytes).await?;
+    ready(&format!("{CALLS} calls at once"))?;
+    let begun = Instant::now();
+    match action.as_str() {
+        "ours" => ours(&pool, &store, &settings, &cases, job).await?,
+        "bare" => bare::run(&pool, &store, &cases, None).await?,
+        "calls" => bare::run(&pool, &store, &cases, Some(bytes)).await?,
+        other => bail!("{other} is no action"),
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    if action == "ours" {
+        check(&pool, count).await?;
+    }
+    say(&json!({ "event": "done", "items": count, "seconds": seconds }))
+}
+
+async fn pool(url: &str) -> Result<PgPool> {
+    Ok(postrider_engine::pool::options()
+        .max_connections(CONNECTIONS)
+        .connect(url)
+        .await?)
+}
+
+fn store(files: &Path) -> Result<Store> {
+    Ok(postrider_store::Settings::directory(files).open(files)?)
+}
+
+fn settings() -> Result<Settings> {
+    Ok(serde_json::from_value(json!({
+        "concurrency": CALLS,
+        "case_api": { "url": "", "token": "", "timeout": 30, "look_up": false },
+        "retry": { "max_attempts": 3, "backoff": { "strategy": "exponential", "initial_delay": "5m", "multiplier": 2,
+                   "max_delay": "60m", "jitter_pct": 0.2 } },
+        "scheduler": { "batch_size_rows": 200, "sleep_between_batches": 2, "interval": 15 },
+        "n2": { "force_after": "24h", "mark_remaining_permanent": true, "when_no_retry": "send" },
+        "lease": { "seconds": 30 },
+        "notify": { "url": "", "secret": "", "allow_private": false, "timeout": 5,
+                    "smtp_url": "", "smtp_from": "", "smtp_to": "" },
+        "ingest": { "max_archive": "8GiB", "max_unpacked": "8GiB", "max_file": "1GiB", "max_entries": 100000,
+                    "max_ratio": 200, "timeout": "1h" },
+        "breaker": { "threshold": "", "open_for": "" },
+    }))?)
+}
+
+/// The client of a Case API that takes everything and forgets nothing.
+async fn cases() -> Result<Arc<dyn CaseApi>> {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("http://{}", listener.local_addr()?).parse()?;
+    let routes = simulator(Arc::new(PaperCases::in_memory(Script::default())));
+    tokio::spawn(async move { axum::serve(listener, routes).await });
+    Ok(Arc::new(HttpCases::new(HttpSettings {
+        url,
+        token: None,
+        timeout: Duration::from_secs(30),
+    })?))
+}
+
+/// An archive of so many files with a manifest, ready to be read.
+fn archive(count: u64, of_a_row: u64, bytes: usize) -> Result<std::fs::File> {
+    let mut zip = zip::ZipWriter::new(tempfile::tempfile()?);
+    let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
+    let content = vec![7; bytes];
+    let mut manifest = "case_id,reference,files\n".to_owned();
+    for row in 0..count / of_a_row {
+        let names: Vec<String> = (0..of_a_row).map(|n| format!("r{row}-{n}.pdf")).collect();
+        manifest.push_str(&format!("{},R,{}\n", Uuid::new_v4(), names.join(";")));
+        for name in names {
+            zip.start_file(name, options)?;
+            zip.write_all(&content)?;
+        }
+    }
+    zip.start_file("manifest.csv", options)?;
+    zip.write_all(manifest.as_bytes())?;
+    let mut file = zip.finish()?;
+    file.rewind()?;
+    Ok(file)
+}
+
+async fn hand_in(
+    pool: &PgPool,
+    store: &Store,
+    settings: &Settings,
+    count: u64,
+    bytes: usize,
+) -> Result<Uuid> {
+    let file = archive(count, FILES_OF_A_ROW, bytes)?;
+    let intake = Intake::new(pool.clone(), store.clone(), settings);
+    Ok(intake.zip("m".to_owned(), file).await?.file_job_id)
+}
+
+/// Publisher, consumer, worker and notifier, until every row says that its files are attached.
+async fn ours(
+    pool: &PgPool,
+    store: &Store,
+    settings: &Settings,
+    cases: &Arc<dyn CaseApi>,
+    job: Uuid,
+) -> Result<()> {
+    let begun = Instant::now();
+    let stop = CancellationToken::new();
+    let transport: Arc<dyn Transport> = Arc::new(PostgresTransport::new(pool.clone())?);
+    let breakers = Breakers::default();
+    let publisher =
+        Publisher::new(Arc::clone(&transport), &breakers, pool.clone(), &OUTBOX).await?;
+    let publisher = publisher.others_of(Worker::new(pool.clone(), &OUTBOX)?);
+    let attacher = worker::worker(
+        pool.clone(),
+        store.clone(),
+        settings,
+        Arc::clone(cases),
+        &breakers,
+        breaker::Settings::default(),
+    )?;
+    let gate = Gate::new(pool.clone(), settings);
+    let lease = settings.lease.seconds;
+    let mut parts = JoinSet::new();
+    parts.spawn(publisher.run(stop.clone()).map(drop));
+    parts.spawn(arm::run(pool.clone(), Arc::clone(&transport), lease, stop.clone()).map(drop));
+    parts.spawn(attacher.run(stop.clone()).map(drop));
+    parts.spawn(notify::watch(gate, transport, lease, stop.clone()).map(drop));
+    // A row is PENDING until its last file is recorded.
+    let pending = "select exists (
+        select from evidence.file_job_row where file_job_id = $1 and evidence_status = 'PENDING')";
+    while sqlx::query_scalar(pending)
+        .bind(job)
+        .fetch_one(pool)
+        .await?
+    {
+        ensure!(begun.elapsed() < PATIENCE, "not every file is attached yet");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    stop.cancel();
+    parts.join_all().await;
+    Ok(())
+}
+
+/// Each file was attached by one attempt.
+async fn check(pool: &PgPool, count: u64) -> Result<()> {
+    let (attached, attempts): (i64, i64) = sqlx::query_as(
+        "select (select count(*) from evidence.file_job_artifact where attachment_status = 'ATTACHED'),
+                (select count(*) from evidence.attach_attempt)",
+    )
+    .fetch_one(pool)
+    .await?;
+    let count = i64::try_from(count)?;
+    ensure!(
+        attached == count && attempts == count,
+        "{attached} attached by {attempts} attempts, of {count}"
+    );
+    Ok(())
+}
+
+fn ready(settings: &str) -> Result<()> {
+    say(&json!({ "event": "ready", "settings": settings }))?;
+    std::io::stdin().read_line(&mut String::new())?;
+    Ok(())
+}
+
+fn say(line: &serde_json::Value) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}")?;
+    Ok(out.flush()?)
+}
