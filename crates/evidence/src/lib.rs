@@ -56,8 +56,8 @@ pub const fn migrations() -> postrider_engine::migrate::MigrationSet {
             "0004_paper_cases",
             "0005_cause",
             "0006_n2_by_time",
-            "0007_first_statistics",
-            "0008_light_attempts"
+            "0007_light_attempts",
+            "0008_steady_plans"
         ]
     )
 }

@@ -51,7 +51,7 @@ pub const fn migrations() -> postrider_engine::migrate::MigrationSet {
             "0002_sample",
             "0003_cause",
             "0004_leaner_indexes",
-            "0005_first_statistics"
+            "0005_steady_plans"
         ]
     )
 }

@@ -8,27 +8,24 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use postrider_evidence::cases::{CaseApi, Content, Upload};
 use postrider_store::{Key, Store};
 use sha2::{Digest, Sha256};
-use sqlx::PgPool;
 use uuid::Uuid;
 
-use crate::CALLS;
+use crate::{CALLS, House};
 
 /// A call carries a file and its SHA-256, so each file is read from the store and hashed. With a size, not even that: the
 /// same bytes from memory again and again.
-pub async fn run(
-    pool: &PgPool,
-    store: &Store,
-    cases: &Arc<dyn CaseApi>,
-    in_memory: Option<usize>,
-) -> Result<()> {
-    let keys: Vec<String> = sqlx::query_scalar("select s3_key from evidence.file_job_artifact")
-        .fetch_all(pool)
+pub async fn run(house: &House, job: Uuid, in_memory: Option<usize>) -> Result<()> {
+    let keys = "select s3_key from evidence.file_job_artifact where file_job_id = $1";
+    let keys: Vec<String> = sqlx::query_scalar(keys)
+        .bind(job)
+        .fetch_all(&house.pool)
         .await?;
     let ready = in_memory.map(|size| hashed(Bytes::from(vec![7; size])));
     stream::iter(keys)
         .map(anyhow::Ok)
         .try_for_each_concurrent(CALLS, |key| {
-            let call = call(store.clone(), Arc::clone(cases), key, ready.clone());
+            let (store, cases) = (house.store.clone(), Arc::clone(&house.cases));
+            let call = call(store, cases, key, ready.clone());
             async { tokio::spawn(call).await? }
         })
         .await
