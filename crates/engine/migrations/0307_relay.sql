@@ -5,11 +5,12 @@
 -- handlers for; and whatever was tried or lost before.
 
 -- Takes at most so many from a position on; says how many, and where the last one was. The id of a message begins with the
--- 16 digits of its origin.
+-- 16 digits of its origin. Its plan is made once, perhaps while the outbox is empty: it must not be one that reads the whole
+-- table, which seems quickest then.
 create function postrider.relay(
     origin text, except_topics text[], worker text, from_due timestamptz, from_id bigint, most integer,
     out moved integer, out last_due timestamptz, out last_id bigint
-) language plpgsql set plan_cache_mode = force_generic_plan as $$
+) language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
 #variable_conflict use_column
 declare
     current integer;

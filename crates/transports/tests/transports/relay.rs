@@ -261,3 +261,30 @@ async fn a_transport_in_another_database_relays_nothing() {
     assert_eq!(left(&there.pool()).await, [elsewhere]);
     assert_eq!(count(&there.pool(), "message").await, 1);
 }
+
+/// How often this connection read the whole outbox.
+const WHOLE_READS: &str = "
+select seq_scan from pg_stat_xact_user_tables where relid = 'postrider.outbox'::regclass";
+
+#[tokio::test]
+async fn a_relay_that_began_with_an_empty_outbox_does_not_read_the_backlog_that_came_later() {
+    let db = database().await;
+    transport(&db).await;
+    let mut connection = db.connect().await;
+    connection.execute("vacuum postrider.outbox").await.unwrap();
+    let relay = "select postrider.relay('0000000000000000', '{}', 'w', null, 0, 500)";
+    for _ in 0..6 {
+        connection.execute(relay).await.unwrap();
+    }
+    let fill = "insert into postrider.outbox (topic, payload) select 'sent', '1' from generate_series(1, 20000)";
+    connection.execute(fill).await.unwrap();
+    let mut tx = sqlx::Connection::begin(&mut connection).await.unwrap();
+    for _ in 0..3 {
+        tx.execute(relay).await.unwrap();
+    }
+    let whole: i64 = sqlx::query_scalar(WHOLE_READS)
+        .fetch_one(&mut *tx)
+        .await
+        .unwrap();
+    assert_eq!(whole, 0);
+}
