@@ -65,7 +65,7 @@ const fn most(words: &'static str, asked: f64, measure: &'static str, against: A
     }
 }
 
-const TARGETS: [Target; 31] = [
+const TARGETS: [Target; 30] = [
     least(
         "exports, 100,000 inputs: 20,000 a second",
         20_000.0,
@@ -227,12 +227,6 @@ const TARGETS: [Target; 31] = [
         0.6,
         "payments",
         Against::Limit("payments"),
-    ),
-    least(
-        "evidence attached, 128 KB: bare loop",
-        0.6,
-        "evidence/128KB",
-        Against::Limit("evidence/128KB"),
     ),
     least(
         "evidence attached, 1 MB: bare loop",

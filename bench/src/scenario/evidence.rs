@@ -12,7 +12,7 @@ use crate::results::{CALLS, LIMIT};
 const TEMPLATE: &str = "template_evidence";
 const DATABASE: &str = "run_evidence";
 
-/// Sizes of files: a note, a page, a document or photograph; and how many bytes a round attaches at most.
+/// Sizes of files: a note, a page, a document or photograph.
 const SIZES: [(&str, usize); 3] = [
     ("evidence/16KB", 16 << 10),
     ("evidence/128KB", 128 << 10),

@@ -28,7 +28,7 @@ use sqlx::{PgConnection, PgPool};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::messages::{MESSAGE, consume};
+use crate::messages::consume;
 use crate::outside;
 use crate::stage::Place;
 
