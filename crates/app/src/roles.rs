@@ -3,6 +3,7 @@
 mod housekeeper;
 mod parts;
 mod publisher;
+mod statistician;
 mod sweeper;
 
 use std::{collections::BTreeSet, fmt, str::FromStr};

@@ -35,6 +35,7 @@ pub mod readings;
 pub mod retry;
 pub mod runtime;
 pub mod settings;
+pub mod statistics;
 pub mod survey;
 pub mod trail;
 pub mod transport;

@@ -57,7 +57,8 @@ pub const fn migrations() -> postrider_engine::migrate::MigrationSet {
             "0005_cause",
             "0006_n2_by_time",
             "0007_light_attempts",
-            "0008_steady_plans"
+            "0008_steady_plans",
+            "0009_first_statistics"
         ]
     )
 }

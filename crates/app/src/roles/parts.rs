@@ -10,7 +10,7 @@ use sqlx::PgPool;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::{Role, Roles, housekeeper, publisher, sweeper};
+use super::{Role, Roles, housekeeper, publisher, statistician, sweeper};
 use crate::{
     alerts,
     config::Config,
@@ -95,6 +95,7 @@ impl Parts {
             let task = housekeeper::part(&ground, config.retention);
             parts.run(Role::Scheduler, readiness, task);
             parts.run(Role::Scheduler, readiness, sweeper::part(&ground));
+            parts.run(Role::Scheduler, readiness, statistician::part(&ground));
             let operations = operate::run_operations(ground.pool.clone(), ground.stop.clone());
             parts.run(Role::Scheduler, readiness, operations);
             let judge = alerts::evaluate(

@@ -20,6 +20,7 @@ mod readings;
 mod retry;
 mod runtime;
 mod schema;
+mod statistics;
 mod support;
 mod survey;
 

@@ -2,9 +2,9 @@
 
 use postrider_engine::lease::Queue;
 use postrider_engine::outbox::OUTBOX;
-use sqlx::{AssertSqlSafe, Executor, PgConnection};
+use sqlx::{AssertSqlSafe, Executor};
 
-use crate::support::database;
+use crate::support::{database, plan};
 
 /// Every pair of state and columns that must not exist.
 const IMPOSSIBLE: &[&str] = &[
@@ -63,15 +63,6 @@ async fn no_index_covers_what_a_claim_changes() {
         .await
         .unwrap();
     assert_eq!(covered, 0);
-}
-
-async fn plan(connection: &mut PgConnection, statement: &str) -> String {
-    let explained = format!("explain {statement}");
-    let rows: Vec<String> = sqlx::query_scalar(AssertSqlSafe(explained))
-        .fetch_all(connection)
-        .await
-        .unwrap();
-    rows.join("\n")
 }
 
 #[tokio::test]

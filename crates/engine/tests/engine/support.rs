@@ -5,7 +5,7 @@ pub mod own_table;
 use postrider_engine::migrate::Migrator;
 use postrider_testkit::TestDb;
 pub use postrider_testkit::eventually;
-use sqlx::PgPool;
+use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 
 /// A database of its own with the engine's schema in it.
 pub async fn database() -> TestDb {
@@ -16,6 +16,16 @@ pub async fn database() -> TestDb {
             .map(drop)
     })
     .await
+}
+
+/// How the server would run a statement.
+pub async fn plan(connection: &mut PgConnection, statement: &str) -> String {
+    let explained = format!("explain {statement}");
+    let rows: Vec<String> = sqlx::query_scalar(AssertSqlSafe(explained))
+        .fetch_all(connection)
+        .await
+        .unwrap();
+    rows.join("\n")
 }
 
 /// Waits until some statement of this database waits for another transaction.

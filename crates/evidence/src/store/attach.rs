@@ -1,4 +1,7 @@
 //! From an event to its artifacts' results.
+//!
+//! Array parameters go through a sub-select in all of these: a planner that sees how long they are would rather read all
+//! artifacts of all jobs.
 
 use postrider_engine::{Error, outbox};
 use sqlx::{PgConnection, PgPool};
@@ -14,7 +17,8 @@ use crate::{
 const ARM: &str = "
 insert into evidence.attach_task (event_id, file_job_id, file_job_row_id, is_retry)
 select u.event_id, r.file_job_id, r.id, u.is_retry
-from unnest($1::uuid[], $2::uuid[], $3::boolean[]) with ordinality u(event_id, row_id, is_retry, place)
+from unnest((select $1::uuid[]), (select $2::uuid[]), (select $3::boolean[]))
+         with ordinality u(event_id, row_id, is_retry, place)
 join evidence.file_job_row r on r.id = u.row_id
 order by u.place";
 
@@ -27,8 +31,8 @@ order by u.place";
 const HOLD: &str = "
 with mine as materialized (
     select u.task, u.event_id, a.*
-    from (select * from unnest($1::bigint[], $2::uuid[], $3::uuid[], $4::boolean[]) u(task, row_id, event_id, is_retry)
-          order by u.row_id) u
+    from (select * from unnest((select $1::bigint[]), (select $2::uuid[]), (select $3::uuid[]), (select $4::boolean[]))
+              u(task, row_id, event_id, is_retry) order by u.row_id) u
     cross join lateral (
         select a.id, a.held_by, a.attempt_count, a.is_retryable, a.updated_at
         from evidence.file_job_artifact a
@@ -60,7 +64,7 @@ from held order by task, artifact_number";
 /// Only what its task still holds, and only while the job is open. The rows are locked first: their roll-up follows.
 const RECORD: &str = "
 with locked as materialized (
-    select r.id from evidence.file_job_row r where r.id = any($1) order by r.id for update
+    select r.id from evidence.file_job_row r where r.id = any((select $1::uuid[])::uuid[]) order by r.id for update
 ), written as (
     update evidence.file_job_artifact a
     set attachment_status = case when u.code is null then 'ATTACHED' else 'FAILED' end,
@@ -73,7 +77,8 @@ with locked as materialized (
         next_retry_at = clock_timestamp() + make_interval(secs => u.wait),
         held_by = null,
         updated_at = clock_timestamp()
-    from unnest($2::bigint[], $3::uuid[], $4::uuid[], $5::text[], $6::text[], $7::text[], $8::float8[], $9::float8[])
+    from unnest((select $2::bigint[]), (select $3::uuid[]), (select $4::uuid[]), (select $5::text[]), (select $6::text[]),
+                (select $7::text[]), (select $8::float8[]), (select $9::float8[]))
              u(task, event_id, id, code, message, retry_status, wait, took)
     where (select count(*) from locked) > 0 and a.id = u.id and a.held_by = u.task
       and (select j.closed_at from evidence.file_job j where j.id = a.file_job_id) is null
@@ -90,8 +95,7 @@ with locked as materialized (
 select task, id, file_job_id, file_job_row_id, case_id, attempt_count, attachment_error_code as code, retry_status::text
 from written";
 
-/// A row is what its artifacts are. Row by row, and the array behind a sub-select: a planner that sees how long it is would
-/// read all artifacts of all jobs instead.
+/// A row is what its artifacts are.
 const ROLL_UP: &str = "
 update evidence.file_job_row r
 set evidence_attached_count = c.attached,
@@ -119,7 +123,7 @@ where r.id = u.id";
 const RELEASE: &str = "
 update evidence.file_job_artifact a
 set held_by = null, retry_status = case when a.retry_status = 'RETRYING' then 'RETRY_SCHEDULED' else a.retry_status end
-from unnest($1::bigint[], $2::uuid[]) u(task, id)
+from unnest((select $1::bigint[]), (select $2::uuid[])) u(task, id)
 where a.id = u.id and a.held_by = u.task";
 
 /// An artifact that may be attached now.
