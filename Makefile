@@ -9,7 +9,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: ## install what is missing (PostgreSQL; for tests NATS, RabbitMQ, Kafka, Chromium, promtool, schemathesis)
+setup: ## install what is missing (PostgreSQL; for tests NATS, RabbitMQ, Kafka, PgBouncer, Chromium, promtool, schemathesis)
 	@scripts/setup
 
 build: ## build the program

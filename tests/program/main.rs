@@ -22,6 +22,7 @@ mod orders;
 mod orders_crashes;
 mod payments;
 mod payments_storm;
+mod pooler;
 mod program;
 mod protocols;
 mod schemathesis;

@@ -103,10 +103,15 @@ impl Database {
 
     async fn wait_for_all(&self, patience: Duration) -> Result<(), Failure> {
         wait(&self.pool, "database.url", patience).await?;
-        match &self.wallet {
-            Some(wallet) => wait(wallet, "payments.wallet.database_url", patience).await,
-            None => Ok(()),
+        if self.embedded.is_none() {
+            refuse_mixing(&self.pool, "database.url").await?;
         }
+        if let Some(wallet) = &self.wallet {
+            let key = "payments.wallet.database_url";
+            wait(wallet, key, patience).await?;
+            refuse_mixing(wallet, key).await?;
+        }
+        Ok(())
     }
 
     /// The connections.
@@ -170,7 +175,7 @@ impl Database {
 async fn wait(pool: &PgPool, key: &str, patience: Duration) -> Result<(), Failure> {
     let deadline = tokio::time::Instant::now() + patience;
     loop {
-        let error = match sqlx::query("select 1").execute(pool).await {
+        let error = match sqlx::raw_sql("select 1").execute(pool).await {
             Ok(_) => return Ok(()),
             Err(error) => error,
         };
@@ -188,6 +193,21 @@ async fn wait(pool: &PgPool, key: &str, patience: Duration) -> Result<(), Failur
     }
 }
 
+/// Behind a pooler that mixes up prepared statements one connection runs another's: better not to begin.
+async fn refuse_mixing(pool: &PgPool, key: &str) -> Result<(), Failure> {
+    let options = pool.connect_options();
+    let apart = pool::keeps_statements_apart(&options).await;
+    match apart.map_err(unavailable)? {
+        true => Ok(()),
+        false => Err(Failure::new(
+            Exit::Database,
+            format!(
+                "{key} leads to a pooler in transaction mode that mixes up prepared statements; point it at the server itself, set the pooler's mode to session for this database, or use a pooler that knows prepared statements (PgBouncer 1.21 or later with max_prepared_statements above 0)"
+            ),
+        )),
+    }
+}
+
 fn add(plan: &mut Plan, more: Plan) {
     plan.applied += more.applied;
     plan.pending.extend(more.pending);
@@ -198,9 +218,15 @@ fn named(config: &Config) -> Result<Option<PgConnectOptions>, Failure> {
     let Some(url) = &config.database.url else {
         return Ok(None);
     };
-    PgConnectOptions::from_str(url.expose())
-        .map(Some)
-        .map_err(|e| Failure::caused(Exit::Config, "database.url", &e))
+    address(url.expose(), "database.url").map(Some)
+}
+
+/// How to connect to the database that a setting names. Without `extra_float_digits`, which poolers refuse and no server of
+/// the last years needs.
+pub fn address(url: &str, key: &str) -> Result<PgConnectOptions, Failure> {
+    PgConnectOptions::from_str(url)
+        .map(|options| options.extra_float_digits(None))
+        .map_err(|e| Failure::caused(Exit::Config, key, &e))
 }
 
 fn unavailable(error: sqlx::Error) -> Failure {

@@ -7,6 +7,7 @@
 //! - [`process`]: the program as a child process that can be killed.
 //! - [`browser`]: a real browser, and all that goes wrong in it.
 //! - [`s3`]: an S3 server that goes away and comes back.
+//! - [`pooler`]: a real PgBouncer before a test's database.
 //! - [`servers`]: real brokers: NATS, RabbitMQ and Kafka.
 //!
 //! Everything is safe to use from tests that run side by side.
@@ -21,6 +22,7 @@ pub mod browser;
 pub mod builders;
 pub mod crash;
 pub mod db;
+pub mod pooler;
 pub mod process;
 pub mod proxy;
 pub mod s3;

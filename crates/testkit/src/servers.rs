@@ -19,6 +19,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use child::Keeper;
 use place::Place;
+pub(crate) use place::free_port;
 
 /// Which broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

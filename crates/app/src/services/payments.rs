@@ -1,6 +1,6 @@
 //! How payments plug into the program: two sides, of which the wallet may have a database of its own.
 
-use std::{str::FromStr, sync::Arc};
+use std::sync::Arc;
 
 use axum::extract::FromRef;
 use postrider_engine::{doctor::Doctor, migrate::Migrator, pool};
@@ -18,6 +18,7 @@ use sqlx::{PgPool, postgres::PgConnectOptions};
 use super::{Part, Service};
 use crate::{
     config::Config,
+    database::address,
     exit::{Exit, Failure},
     http::State,
     roles::{Ground, Role},
@@ -59,9 +60,7 @@ pub fn wallet_database(config: &Config) -> Result<Option<PgConnectOptions>, Fail
     let Some(url) = &config.payments.wallet.database_url else {
         return Ok(None);
     };
-    PgConnectOptions::from_str(url.as_str())
-        .map(Some)
-        .map_err(|e| Failure::caused(Exit::Config, "payments.wallet.database_url", &e))
+    address(url.as_str(), "payments.wallet.database_url").map(Some)
 }
 
 /// What a wallet's own database needs: the engine's schema and its own.

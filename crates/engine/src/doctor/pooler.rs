@@ -3,32 +3,38 @@
 //! Two connections are opened; behind such a pooler they may find themselves in one server session, or one of them in
 //! two. All questions go by the simple protocol, which every pooler understands.
 
-use sqlx::{Connection, PgConnection, Row};
+use sqlx::{Connection, PgConnection, Row, postgres::PgConnectOptions};
 
 use super::exam::{Answer, Complaint, Exam, Unanswered};
+use crate::pool::keeps_statements_apart;
+
+const MIXES: &str = "a pooler in transaction mode stands between the program and the server and mixes up prepared statements: one connection runs another's";
+
+const DEAF: &str = "a pooler in transaction mode stands between the program and the server: notifications do not get through, so that work is found by polling alone";
+
+const ADVICE: &str = "point database.url at the server itself, or set the pooler's mode to session for this database, or let the pooler know prepared statements (PgBouncer 1.21 or later, max_prepared_statements above 0)";
 
 /// A pooler with many sessions may by chance give each connection its own.
 const ROUNDS: u32 = 3;
 
 pub(super) async fn look(exam: &Exam<'_>) -> Answer {
     let longest = exam.limits.patience;
-    let shared = tokio::time::timeout(longest, shares_sessions(exam))
-        .await
-        .map_err(|_| Unanswered::TooLong(longest))??;
-    Ok(if shared {
-        vec![Complaint::warning(
-            "a pooler in transaction mode stands between the program and the server: notifications do not get through, so that work is found by polling alone, and named prepared statements fail unless the pooler knows them".to_owned(),
-            "point database.url at the server itself, or set the pooler's mode to session for this database",
-        )]
-    } else {
-        Vec::new()
-    })
+    let options = exam.pool.connect_options();
+    let found = tokio::time::timeout(longest, async {
+        // A statement that is mistaken for another does the wrong thing: worse than no notifications.
+        if !keeps_statements_apart(&options).await? {
+            return Ok(Some(Complaint::critical(MIXES.to_owned(), ADVICE)));
+        }
+        let shared = shares_sessions(&options).await?;
+        Ok::<_, sqlx::Error>(shared.then(|| Complaint::warning(DEAF.to_owned(), ADVICE)))
+    });
+    let found = found.await.map_err(|_| Unanswered::TooLong(longest))??;
+    Ok(found.into_iter().collect())
 }
 
-async fn shares_sessions(exam: &Exam<'_>) -> Result<bool, sqlx::Error> {
-    let options = exam.pool.connect_options();
-    let mut one = PgConnection::connect_with(&options).await?;
-    let mut other = PgConnection::connect_with(&options).await?;
+async fn shares_sessions(options: &PgConnectOptions) -> Result<bool, sqlx::Error> {
+    let mut one = PgConnection::connect_with(options).await?;
+    let mut other = PgConnection::connect_with(options).await?;
     let mut shared = false;
     for _ in 0..ROUNDS {
         let before = session(&mut one).await?;

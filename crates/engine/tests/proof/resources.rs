@@ -3,6 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
+use postrider_testkit::pooler::{Mode, Pooler};
+use sqlx::postgres::PgConnectOptions;
+
 use crate::anywhere::side_by_side;
 use crate::case;
 use crate::check::{Allowed, check};
@@ -22,6 +25,31 @@ fn one_connection_is_enough() {
             (format!("pool of one {n}"), async move || {
                 let stage = Stage::new().await;
                 undisturbed(&stage, &stage.place(), 1, dice).await;
+            })
+        })
+        .collect();
+    side_by_side(cases);
+}
+
+/// Each connection has its session here; see `pool::keeps_statements_apart` for the other kind of pooler.
+#[test]
+fn a_pooler_in_session_mode_is_in_nobodys_way() {
+    let mut dice = Dice::of("pooler");
+    let cases = (0..scale::scarcities())
+        .map(|n| {
+            let dice = dice.split();
+            (format!("pooler {n}"), async move || {
+                let stage = Stage::new().await;
+                let Some(pooler) = Pooler::start(&stage.db, Mode::Session).await else {
+                    return;
+                };
+                let options: PgConnectOptions = pooler.url().parse().unwrap();
+                let place = Place {
+                    // PgBouncer refuses this setting.
+                    database: options.extra_float_digits(None),
+                    ..stage.place()
+                };
+                undisturbed(&stage, &place, 8, dice).await;
             })
         })
         .collect();

@@ -64,7 +64,7 @@ fn sweep(root: &Path) {
 }
 
 /// A port that is free now.
-pub(super) fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let span = u64::from(PORTS.end - PORTS.start);
     for _ in 0..1000 {
         let random = uuid::Uuid::new_v4().as_u64_pair().0 % span;

@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use super::{healthy, limits, wrong};
 
 #[tokio::test]
-async fn a_pooler_in_transaction_mode_is_noticed_and_in_nobodys_way() {
+async fn a_pooler_that_mixes_up_statements_is_noticed_and_in_nobodys_way() {
     let db = healthy().await;
     let options = start(&db).await;
     let pool = PgPoolOptions::new()
@@ -22,7 +22,7 @@ async fn a_pooler_in_transaction_mode_is_noticed_and_in_nobodys_way() {
         .connect_lazy_with(options);
     let report = Doctor::new([&OUTBOX]).limits(limits()).examine(&pool).await;
     let pooler = report.findings.iter().find(|f| f.check == "server/pooler");
-    assert_eq!(pooler.unwrap().severity, Warning, "{pooler:?}");
+    assert_eq!(pooler.unwrap().severity, Critical, "{pooler:?}");
     let others = wrong(&report, Info);
     assert!(others.is_empty(), "{others:#?}");
 }

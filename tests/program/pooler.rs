@@ -1,0 +1,75 @@
+//! The program behind a real PgBouncer.
+
+use postrider_testkit::TestDb;
+use postrider_testkit::builders::Serve;
+use postrider_testkit::pooler::{Mode, Pooler};
+use serde_json::Value;
+
+use crate::program::{BINARY, Serving, data_dir, run_with, stderr, stdout};
+
+#[tokio::test]
+async fn behind_a_pooler_in_session_mode_all_works() {
+    let db = TestDb::new().await;
+    let Some(pooler) = Pooler::start(&db, Mode::Session).await else {
+        return;
+    };
+    let dir = data_dir();
+    let mut command = Serve::new(BINARY, dir.path()).command();
+    command.args(["--database-url", pooler.url()]);
+    let serving = Serving::start(&command).await;
+    let server = serving.base().to_owned();
+    let open = [
+        "wallet",
+        "open",
+        "acc-1",
+        "--currency",
+        "USD",
+        "--balance",
+        "100",
+    ];
+    let opened = run_with(&[&open[..], &["--server", &server]].concat()).await;
+    assert!(opened.status.success(), "{}", stderr(&opened));
+    let pay = [
+        "payments",
+        "pay",
+        "--account",
+        "acc-1",
+        "--amount",
+        "1",
+        "--currency",
+        "USD",
+    ];
+    let paid = run_with(&[&pay[..], &["--wait", "--json", "--server", &server]].concat()).await;
+    let answer: Value = serde_json::from_str(&stdout(&paid)).unwrap();
+    assert_eq!(answer["status"], "SUCCEED", "{answer}");
+    assert!(serving.terminate().await.success());
+
+    let examined = run_with(&["doctor", "--all", "--json", "--database-url", pooler.url()]).await;
+    let answer: Value = serde_json::from_slice(&examined.stdout).unwrap();
+    let findings = answer["findings"].as_array().unwrap();
+    let found = findings.iter().find(|f| f["check"] == "server/pooler");
+    assert_eq!(found.unwrap()["severity"], "ok", "{found:?}");
+}
+
+#[tokio::test]
+async fn a_pooler_that_mixes_up_statements_is_refused_before_anything_is_done() {
+    let db = TestDb::new().await;
+    let Some(pooler) = Pooler::start(&db, Mode::Transaction).await else {
+        return;
+    };
+    for command in ["serve", "migrate", "doctor"] {
+        let refused = run_with(&[command, "--database-url", pooler.url()]).await;
+        let said = stderr(&refused);
+        assert_eq!(refused.status.code(), Some(4), "{command}: {said}");
+        assert!(
+            said.contains("database.url leads to a pooler"),
+            "{command}: {said}"
+        );
+        assert!(said.contains("mode to session"), "{command}: {said}");
+    }
+    let made: bool = sqlx::query_scalar("select to_regnamespace('postrider') is not null")
+        .fetch_one(&db.pool())
+        .await
+        .unwrap();
+    assert!(!made);
+}
