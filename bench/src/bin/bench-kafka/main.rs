@@ -119,7 +119,9 @@ async fn ours(pool: &PgPool, worker: Worker) -> Result<f64> {
     let stop = CancellationToken::new();
     let begun = Instant::now();
     let working = tokio::spawn(worker.run(stop.clone()));
-    let empty = "select not exists (select from postrider.outbox)";
+    // By the claim's index: without one, each look would read every page of what has gone.
+    let empty = "select not exists (
+        select from postrider.outbox where finished_at is null order by due, id limit 1)";
     loop {
         let is_empty: bool = sqlx::query_scalar(empty).fetch_one(pool).await?;
         if is_empty {
