@@ -28,6 +28,11 @@ const INSERT_BARE: &str = "
 insert into postrider.outbox (topic, payload)
 select u.topic, u.payload::json from unnest($1::text[], $2::text[]) u(topic, payload)";
 
+/// The same for one topic, as most batches are.
+const INSERT_BARE_OF_ONE_TOPIC: &str = "
+insert into postrider.outbox (topic, payload)
+select $1, u.payload::json from unnest($2::text[]) u(payload)";
+
 const COPY: &str = "copy postrider.outbox (due, topic, payload, headers, trace) from stdin";
 
 /// What became of a batch.
@@ -96,11 +101,17 @@ async fn insert(connection: &mut PgConnection, messages: &[&Message]) -> Result<
 }
 
 fn statement(messages: &[&Message]) -> &'static str {
-    if all_bare(messages) {
-        INSERT_BARE
-    } else {
-        INSERT
+    match (all_bare(messages), one_topic(messages)) {
+        (true, Some(_)) => INSERT_BARE_OF_ONE_TOPIC,
+        (true, None) => INSERT_BARE,
+        (false, _) => INSERT,
     }
+}
+
+fn one_topic<'m>(messages: &[&'m Message]) -> Option<&'m str> {
+    let (first, others) = messages.split_first()?;
+    let same = others.iter().all(|message| message.topic == first.topic);
+    same.then_some(first.topic.as_str())
 }
 
 fn all_bare(messages: &[&Message]) -> bool {
@@ -114,8 +125,13 @@ fn bound<'q>(
     fn column<'q, T>(messages: &'q [&Message], of: impl Fn(&'q Message) -> T) -> Vec<T> {
         messages.iter().map(|message| of(message)).collect()
     }
-    let topics = column(messages, |m| m.topic.as_str());
     let payloads = column(messages, |m| m.payload.get());
+    if all_bare(messages)
+        && let Some(topic) = one_topic(messages)
+    {
+        return query.bind(topic).bind(payloads);
+    }
+    let topics = column(messages, |m| m.topic.as_str());
     if all_bare(messages) {
         return query.bind(topics).bind(payloads);
     }

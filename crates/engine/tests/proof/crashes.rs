@@ -9,7 +9,6 @@ use postrider_embedded::{Options, Postgres};
 use postrider_testkit::eventually;
 use sqlx::postgres::PgConnection;
 use sqlx::{Connection, PgPool};
-use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use crate::check::{Allowed, check};
@@ -44,8 +43,26 @@ async fn a_server_that_crashes_again_and_again_loses_nothing_and_doubles_nothing
     }
 }
 
-async fn play(crashes: usize, mut dice: Dice) {
-    let mut server = Server::start().await;
+async fn play(crashes: usize, dice: Dice) {
+    let dir = postrider_testkit::builders::data_dir();
+    let server = Server::start(Options::new(dir.path())).await;
+    under_load(server, crashes, dice, async |server, watch, dice| {
+        if dice.percent(50) {
+            server.kill_a_backend(watch, dice).await;
+        } else {
+            server.crash_and_restart().await;
+        }
+    })
+    .await;
+}
+
+/// Strikes a server so many times while producers and workers use it; then everything is checked and the server ends.
+pub async fn under_load(
+    mut server: Server,
+    strikes: usize,
+    mut dice: Dice,
+    mut strike: impl AsyncFnMut(&mut Server, &PgPool, &mut Dice),
+) {
     let outside = Outside::start().await;
     let place = Place {
         database: server.postgres.as_ref().unwrap().connect_options(),
@@ -68,13 +85,9 @@ async fn play(crashes: usize, mut dice: Dice) {
         tokio::spawn(supervise(place, 3, format!("w{n}"), LEASE, stop));
     }
     let watch = place.pool(1);
-    for _ in 0..crashes {
+    for _ in 0..strikes {
         let effects = work_goes_on(&watch, 0).await;
-        if dice.percent(50) {
-            server.kill_a_backend(&watch, &mut dice).await;
-        } else {
-            server.crash_and_restart().await;
-        }
+        strike(&mut server, &watch, &mut dice).await;
         work_goes_on(&watch, effects).await;
     }
     produced.cancel();
@@ -86,8 +99,8 @@ async fn play(crashes: usize, mut dice: Dice) {
     let mut journal = Journal::default();
     papers.iter().for_each(|paper| journal.read(&paper.lines()));
     let report = check(&watch, &journal, &outside, Allowed::default()).await;
-    println!("{crashes} crashes: {report:?}");
-    assert!(report.done > crashes, "the crashes met no work: {report:?}");
+    println!("{strikes} strikes: {report:?}");
+    assert!(report.done > strikes, "they met no work: {report:?}");
     watch.close().await;
     server.postgres.take().unwrap().stop().await.unwrap();
 }
@@ -108,19 +121,19 @@ async fn work_goes_on(pool: &PgPool, after: i64) -> i64 {
     .await
 }
 
-struct Server {
+/// A server of the scenario's own.
+pub struct Server {
     /// None only while it is restarted.
     postgres: Option<Postgres>,
-    dir: TempDir,
+    options: Options,
 }
 
 impl Server {
-    async fn start() -> Self {
-        let dir = postrider_testkit::builders::data_dir();
-        let postgres = Postgres::start(Options::new(dir.path())).await.unwrap();
+    pub async fn start(options: Options) -> Self {
+        let postgres = Postgres::start(options.clone()).await.unwrap();
         Self {
             postgres: Some(postgres),
-            dir,
+            options,
         }
     }
 
@@ -148,7 +161,7 @@ impl Server {
         kill(Pid::from_raw(pid.cast_signed()), Signal::SIGQUIT).unwrap();
         // Its keeper would wait longer and longer before it starts a server that ends so often.
         self.postgres.take().unwrap().stop().await.unwrap();
-        let postgres = Postgres::start(Options::new(self.dir.path())).await;
+        let postgres = Postgres::start(self.options.clone()).await;
         self.postgres = Some(postgres.unwrap());
     }
 }
