@@ -17,7 +17,7 @@ use crate::scale;
 
 /// Enough for a cluster and its log, and soon full.
 const SIZE: &str = "size=256m,mode=755";
-const CHUNK: [u8; 64 * 1024] = [7; 64 * 1024];
+static CHUNK: [u8; 64 * 1024] = [7; 64 * 1024];
 /// So long nothing can be written; items are tried again several times meanwhile.
 const FULL: Duration = Duration::from_secs(3);
 
