@@ -5,7 +5,7 @@ use postrider_testkit::builders::Serve;
 use postrider_testkit::pooler::{Mode, Pooler};
 use serde_json::Value;
 
-use crate::program::{BINARY, Serving, data_dir, run_with, stderr, stdout};
+use crate::program::{BINARY, Serving, a_payment_succeeds, data_dir, run_with, stderr};
 
 #[tokio::test]
 async fn behind_a_pooler_in_session_mode_all_works() {
@@ -17,31 +17,7 @@ async fn behind_a_pooler_in_session_mode_all_works() {
     let mut command = Serve::new(BINARY, dir.path()).command();
     command.args(["--database-url", pooler.url()]);
     let serving = Serving::start(&command).await;
-    let server = serving.base().to_owned();
-    let open = [
-        "wallet",
-        "open",
-        "acc-1",
-        "--currency",
-        "USD",
-        "--balance",
-        "100",
-    ];
-    let opened = run_with(&[&open[..], &["--server", &server]].concat()).await;
-    assert!(opened.status.success(), "{}", stderr(&opened));
-    let pay = [
-        "payments",
-        "pay",
-        "--account",
-        "acc-1",
-        "--amount",
-        "1",
-        "--currency",
-        "USD",
-    ];
-    let paid = run_with(&[&pay[..], &["--wait", "--json", "--server", &server]].concat()).await;
-    let answer: Value = serde_json::from_str(&stdout(&paid)).unwrap();
-    assert_eq!(answer["status"], "SUCCEED", "{answer}");
+    a_payment_succeeds(serving.base()).await;
     assert!(serving.terminate().await.success());
 
     let examined = run_with(&["doctor", "--all", "--json", "--database-url", pooler.url()]).await;

@@ -48,6 +48,18 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
+/// Opens an account through this server and pays from it; the payment arrives.
+pub async fn a_payment_succeeds(server: &str) {
+    let open = "wallet open acc-1 --currency USD --balance 100 --server";
+    let pay = "payments pay --account acc-1 --amount 12.50 --currency USD --wait --json --server";
+    let words = |text: &'static str| text.split(' ').chain([server]).collect::<Vec<_>>();
+    let opened = run_with(&words(open)).await;
+    assert!(opened.status.success(), "{}", stderr(&opened));
+    let paid = run_with(&words(pay)).await;
+    let answer: Value = serde_json::from_str(&stdout(&paid)).unwrap();
+    assert_eq!(answer["status"], "SUCCEED", "{answer}");
+}
+
 /// `postrider serve`, ready.
 pub struct Serving {
     program: Program,

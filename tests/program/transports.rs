@@ -2,9 +2,8 @@
 
 use postrider_testkit::builders::Serve;
 use postrider_testkit::servers::Kind;
-use serde_json::Value;
 
-use crate::program::{BINARY, Serving, data_dir, run_with, stdout};
+use crate::program::{BINARY, Serving, a_payment_succeeds, data_dir};
 
 async fn payments_travel_by(kind: Kind) {
     let Some(broker) = kind.shared().await else {
@@ -16,32 +15,7 @@ async fn payments_travel_by(kind: Kind) {
     // The servers of tests are not at their usual ports.
     command.env("POSTRIDER_TRANSPORT__URL", broker.url());
     let serving = Serving::start(&command).await;
-    let server = serving.base().to_owned();
-    let open = [
-        "wallet",
-        "open",
-        "acc-1",
-        "--currency",
-        "USD",
-        "--balance",
-        "100",
-    ];
-    let opened = run_with(&[&open[..], &["--server", &server]].concat()).await;
-    assert!(opened.status.success(), "{}", stdout(&opened));
-    let pay = [
-        "payments",
-        "pay",
-        "--account",
-        "acc-1",
-        "--amount",
-        "12.50",
-        "--currency",
-        "USD",
-    ];
-    let more = ["--wait", "--json", "--server", &server];
-    let paid = run_with(&[&pay[..], &more[..]].concat()).await;
-    let answer: Value = serde_json::from_str(&stdout(&paid)).unwrap();
-    assert_eq!(answer["status"], "SUCCEED", "{answer}");
+    a_payment_succeeds(serving.base()).await;
     let metrics = serving.get("/metrics").send().await.unwrap();
     let metrics = metrics.text().await.unwrap();
     let published = format!("transport=\"{}\"", kind.name());

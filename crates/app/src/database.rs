@@ -104,12 +104,12 @@ impl Database {
     async fn wait_for_all(&self, patience: Duration) -> Result<(), Failure> {
         wait(&self.pool, "database.url", patience).await?;
         if self.embedded.is_none() {
-            refuse_mixing(&self.pool, "database.url").await?;
+            refuse_mixing(&self.pool, "database.url", patience).await?;
         }
         if let Some(wallet) = &self.wallet {
             let key = "payments.wallet.database_url";
             wait(wallet, key, patience).await?;
-            refuse_mixing(wallet, key).await?;
+            refuse_mixing(wallet, key, patience).await?;
         }
         Ok(())
     }
@@ -194,9 +194,14 @@ async fn wait(pool: &PgPool, key: &str, patience: Duration) -> Result<(), Failur
 }
 
 /// Behind a pooler that mixes up prepared statements one connection runs another's: better not to begin.
-async fn refuse_mixing(pool: &PgPool, key: &str) -> Result<(), Failure> {
+async fn refuse_mixing(pool: &PgPool, key: &str, patience: Duration) -> Result<(), Failure> {
     let options = pool.connect_options();
-    let apart = pool::keeps_statements_apart(&options).await;
+    let asked = tokio::time::timeout(patience, pool::keeps_statements_apart(&options)).await;
+    // A pooler lets whoever comes too many wait without a word.
+    let apart = asked.map_err(|_| {
+        let text = format!("{key} has no two connections to spare; allow for more of them there");
+        Failure::new(Exit::Database, text)
+    })?;
     match apart.map_err(unavailable)? {
         true => Ok(()),
         false => Err(Failure::new(

@@ -1,7 +1,8 @@
 //! Is there a pooler in transaction mode between us and the server?
 //!
 //! Two connections are opened; behind such a pooler they may find themselves in one server session, or one of them in
-//! two. All questions go by the simple protocol, which every pooler understands.
+//! two. Whether it keeps prepared statements apart is asked first, with some; all else by the simple protocol, which every
+//! pooler understands.
 
 use sqlx::{Connection, PgConnection, Row, postgres::PgConnectOptions};
 
