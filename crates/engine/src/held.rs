@@ -41,11 +41,19 @@ impl Held {
 
     /// Gives it back if the server answered, be it with an error.
     pub fn end<T>(self, result: Result<T>) -> Result<T> {
-        if let Ok(_) | Err(Error::Database(sqlx::Error::Database(_))) = &result {
+        if is_answer(&result) {
             self.give_back();
         }
         result
     }
+}
+
+/// Did the server answer, be it with an error?
+const fn is_answer<T>(result: &Result<T>) -> bool {
+    matches!(
+        result,
+        Ok(_) | Err(Error::Database(sqlx::Error::Database(_)))
+    )
 }
 
 impl Drop for Held {
@@ -81,24 +89,37 @@ impl Kept {
         Self { pool, held: None }
     }
 
-    /// A call that went well leaves the connection here for the next one, unless others may be waiting for it.
+    /// The connection, for one call; hand it back with [`Self::end`].
+    pub async fn take(&mut self) -> Result<Held, sqlx::Error> {
+        match self.held.take() {
+            Some(held) => Ok(held),
+            None => Held::acquire(&self.pool).await,
+        }
+    }
+
+    /// If the server answered, the connection stays here for the next call, unless others may be waiting for it.
+    pub fn end<T>(&mut self, held: Held, result: Result<T>) -> Result<T> {
+        let all_in_use = self.pool.num_idle() == 0
+            && self.pool.size() >= self.pool.options().get_max_connections();
+        if all_in_use {
+            return held.end(result);
+        }
+        if is_answer(&result) {
+            self.held = Some(held);
+        }
+        result
+    }
+
+    /// Both in one, for a call that fails with nothing but the database's errors.
     pub async fn call<T>(
         &mut self,
         call: impl for<'c> FnOnce(&'c mut PgConnection) -> BoxFuture<'c, Result<T, sqlx::Error>>,
     ) -> Result<T, sqlx::Error> {
-        let mut held = match self.held.take() {
-            Some(held) => held,
-            None => Held::acquire(&self.pool).await?,
-        };
+        let mut held = self.take().await?;
         let answered = tokio::time::timeout(PATIENCE, call(&mut held)).await;
         let answer = answered.map_err(|_| silent(PATIENCE))??;
-        let all_in_use = self.pool.num_idle() == 0
-            && self.pool.size() >= self.pool.options().get_max_connections();
-        if all_in_use {
-            held.give_back();
-        } else {
-            self.held = Some(held);
-        }
+        // What ended well can be kept.
+        let _ = self.end(held, Ok(()));
         Ok(answer)
     }
 

@@ -11,6 +11,7 @@
 mod claim;
 mod item;
 mod operate;
+mod place;
 mod renew;
 mod rescue;
 mod settle;
@@ -20,6 +21,7 @@ mod table;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use claim::Share;
 pub use claim::{Claim, Kinds, Mark};
 pub use item::{Item, Lease, UnreadablePayload};
 pub use operate::{Operator, Redriven};

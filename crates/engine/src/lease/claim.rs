@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sqlx::types::time::OffsetDateTime;
-use sqlx::{AssertSqlSafe, PgPool};
+use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 
 use super::{Item, Lease, Queue, seconds, statements::Text};
 use crate::error::is_conflict;
@@ -50,6 +50,17 @@ pub enum Kinds {
     Only(Vec<String>),
     /// All but these.
     Except(Vec<String>),
+}
+
+/// A part of a table's items, by their ids: claims of different shares never meet on a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Share {
+    pub of: i64,
+    pub number: i64,
+}
+
+impl Share {
+    pub const ALL: Self = Self { of: 1, number: 0 };
 }
 
 /// What to claim, and for whom.
@@ -115,9 +126,21 @@ impl Queue {
         if claim.limit == 0 {
             return Ok(Vec::new());
         }
+        let mut held = Held::acquire(pool).await?;
+        let claimed = answer(self.patience, self.claim_on(&mut held, claim, Share::ALL)).await;
+        held.end(claimed)
+    }
+
+    /// The same on a connection that the caller keeps, where nothing else is under way.
+    pub(crate) async fn claim_on(
+        &self,
+        connection: &mut PgConnection,
+        claim: &Claim,
+        share: Share,
+    ) -> Result<Vec<(Lease, Item)>> {
         let mut conflicts = 0;
         loop {
-            match self.claim_once(pool, claim).await {
+            match self.claim_once(connection, claim, share).await {
                 // Two claimers met on the same update chain; nothing was changed, the next try sees the outcome.
                 Err(Error::Database(error))
                     if is_conflict(&error) && conflicts < CONFLICT_RETRIES =>
@@ -133,7 +156,12 @@ impl Queue {
         }
     }
 
-    async fn claim_once(&self, pool: &PgPool, claim: &Claim) -> Result<Vec<(Lease, Item)>> {
+    async fn claim_once(
+        &self,
+        connection: &mut PgConnection,
+        claim: &Claim,
+        share: Share,
+    ) -> Result<Vec<(Lease, Item)>> {
         let fence = new_fence();
         let (text, kinds): (&Text, Option<&[String]>) = match &claim.kinds {
             Kinds::Any => (&self.sql.claim_any, None),
@@ -147,16 +175,13 @@ impl Queue {
             .bind(&claim.owner)
             .bind(claim.from.due)
             .bind(claim.from.id)
-            .bind(i64::from(claim.limit));
+            .bind(i64::from(claim.limit))
+            .bind(share.of)
+            .bind(share.number);
         if let Some(kinds) = kinds {
             query = query.bind(kinds);
         }
-        let mut held = Held::acquire(pool).await?;
-        let rows = answer(self.patience, async {
-            Ok(query.fetch_all(&mut *held).await?)
-        })
-        .await;
-        let rows = held.end(rows)?;
+        let rows = query.fetch_all(connection).await?;
         let mut claimed = rows
             .iter()
             .map(|row| Item::from_row(row, fence))

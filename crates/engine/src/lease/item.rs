@@ -5,6 +5,7 @@ use sqlx::postgres::PgRow;
 use sqlx::types::time::OffsetDateTime;
 use sqlx::{Row, ValueRef};
 
+use super::place::Place;
 use super::{LostLease, WorkTable};
 use crate::Result;
 
@@ -16,6 +17,8 @@ use crate::Result;
 pub struct Lease {
     pub(crate) id: i64,
     pub(crate) fence: i64,
+    /// Where the row lay when it was claimed.
+    pub(super) place: Place,
     pub(crate) attempts: i32,
     pub(crate) ordering_key: Option<Box<str>>,
 }
@@ -100,6 +103,7 @@ impl Item {
         let lease = Lease {
             id: item.id,
             fence,
+            place: row.try_get(9)?,
             attempts: item.attempts,
             ordering_key: item.ordering_key.clone(),
         };

@@ -6,11 +6,12 @@ use std::time::Duration;
 use postrider_crashpoint as crashpoint;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
 
+use super::place::Place;
 use super::{Lease, LostLease, Queue, seconds};
 use crate::Result;
 use crate::error::is_conflict;
 use crate::failure::Failure;
-use crate::held::{Held, answer};
+use crate::held::{Kept, answer};
 use crate::journal::{self, Entry};
 use crate::runtime::Told;
 
@@ -124,19 +125,22 @@ impl Queue {
         worker: &str,
         batch: Vec<Settlement>,
     ) -> Result<Settled> {
-        self.settle_batch(pool, worker, &batch).await
+        let mut connection = Kept::new(pool.clone());
+        self.settle_batch(&mut connection, worker, &batch).await
     }
 
     /// The same without consuming, for the runtime, which repeats after a lost connection.
     pub(crate) async fn settle_batch(
         &self,
-        pool: &PgPool,
+        connection: &mut Kept,
         worker: &str,
         batch: &[Settlement],
     ) -> Result<Settled> {
         let mut conflicts = 0;
         loop {
-            match self.settle_once(pool, worker, batch).await {
+            let mut held = connection.take().await?;
+            let settled = answer(self.patience, self.settle_on(&mut held, worker, batch)).await;
+            match connection.end(held, settled) {
                 Err(crate::Error::Database(error))
                     if is_conflict(&error) && conflicts < CONFLICT_RETRIES =>
                 {
@@ -147,24 +151,13 @@ impl Queue {
         }
     }
 
-    async fn settle_once(
-        &self,
-        pool: &PgPool,
-        worker: &str,
-        batch: &[Settlement],
-    ) -> Result<Settled> {
-        let mut held = Held::acquire(pool).await?;
-        crashpoint::point!("settle.before")?;
-        let settled = answer(self.patience, self.settle_on(&mut held, worker, batch)).await;
-        held.end(settled)
-    }
-
     async fn settle_on(
         &self,
         connection: &mut PgConnection,
         worker: &str,
         batch: &[Settlement],
     ) -> Result<Settled> {
+        crashpoint::point!("settle.before")?;
         // The usual batch is one statement: everything done at the first try, nothing to promote.
         if batch.iter().all(is_plain_success) {
             let settled = self.settle_many_in(connection, worker, batch).await?;
@@ -238,10 +231,11 @@ impl Queue {
             .iter()
             .copied()
             .partition(|settlement| settlement.outcome == Outcome::Done);
-        let mut settled: HashSet<i64> = HashSet::with_capacity(batch.len());
-        if !done.is_empty() {
-            settled.extend(self.finish(transaction, worker, &done).await?);
-        }
+        let mut settled = if done.is_empty() {
+            HashSet::with_capacity(batch.len())
+        } else {
+            self.finish(transaction, worker, &done).await?
+        };
         if !other.is_empty() {
             settled.extend(self.release(transaction, &other).await?);
         }
@@ -281,19 +275,40 @@ impl Queue {
         Ok(keys.len())
     }
 
+    /// Most rows lie where they were claimed; the others are looked up by their ids.
     async fn finish(
         &self,
         connection: &mut PgConnection,
         worker: &str,
         batch: &[&Settlement],
-    ) -> Result<Vec<i64>> {
+    ) -> Result<HashSet<i64>> {
         let (ids, fences) = keys(batch);
-        Ok(sqlx::query_scalar(AssertSqlSafe(self.sql.done.clone()))
+        let places: Vec<Place> = batch.iter().map(|s| s.lease.place).collect();
+        let in_place: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(self.sql.done_in_place.clone()))
+            .bind(ids)
+            .bind(fences)
+            .bind(worker)
+            .bind(places)
+            .fetch_one(&mut *connection)
+            .await?;
+        let mut finished: HashSet<i64> = in_place.into_iter().collect();
+        if finished.len() == batch.len() {
+            return Ok(finished);
+        }
+        let moved: Vec<&Settlement> = batch
+            .iter()
+            .copied()
+            .filter(|s| !finished.contains(&s.lease.id))
+            .collect();
+        let (ids, fences) = keys(&moved);
+        let elsewhere: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(self.sql.done.clone()))
             .bind(ids)
             .bind(fences)
             .bind(worker)
             .fetch_one(connection)
-            .await?)
+            .await?;
+        finished.extend(elsewhere);
+        Ok(finished)
     }
 
     async fn release(

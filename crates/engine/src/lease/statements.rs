@@ -21,6 +21,7 @@ pub(super) struct Statements {
     pub find_suspects_of_one: Text,
     pub claim_suspect: Text,
     pub renew: Text,
+    pub done_in_place: Text,
     pub done: Text,
     pub release: Text,
     pub promote: Option<Text>,
@@ -44,7 +45,8 @@ impl Statements {
             find_suspects_of_one: make.find_suspects(&make.one_suspect_kind()).into(),
             claim_suspect: make.claim_suspect().into(),
             renew: make.renew().into(),
-            done: make.done().into(),
+            done_in_place: make.done(&make.held_in_place()).into(),
+            done: make.done(&make.held()).into(),
             release: make.release().into(),
             promote: table
                 .ordering
@@ -70,6 +72,7 @@ impl Statements {
             ("find_suspects_of_one", Some(&self.find_suspects_of_one)),
             ("claim_suspect", Some(&self.claim_suspect)),
             ("renew", Some(&self.renew)),
+            ("done_in_place", Some(&self.done_in_place)),
             ("done", Some(&self.done)),
             ("release", Some(&self.release)),
             ("promote", self.promote.as_ref()),
@@ -90,6 +93,10 @@ impl Statements {
 /// Pairs of id and fence: what a lease proves itself with.
 const LEASES: &str = "unnest((select $1::bigint[]), (select $2::bigint[])) u(id, fence)";
 
+/// The same, and where each row lay when it was claimed.
+const LEASES_IN_PLACE: &str =
+    "unnest((select $1::bigint[]), (select $2::bigint[]), (select $4::tid[])) u(id, fence, place)";
+
 struct Maker<'a> {
     table: &'a WorkTable,
 }
@@ -101,9 +108,9 @@ impl Maker<'_> {
 
     fn kind_filter(&self, operator: &str) -> String {
         match self.table.kind {
-            Some(kind) => format!("and c.{kind} {operator} ($7)"),
+            Some(kind) => format!("and c.{kind} {operator} ($9)"),
             // A table of one kind: the parameter is there all the same, so that the callers need not differ.
-            None => "and $7::text[] is not null".to_owned(),
+            None => "and $9::text[] is not null".to_owned(),
         }
     }
 
@@ -111,8 +118,8 @@ impl Maker<'_> {
     /// must not stand in each other's way (a group that is far behind) has such a claim index.
     fn one_kind(&self) -> String {
         match self.table.kind {
-            Some(kind) => format!("and c.{kind} = ($7::text[])[1]"),
-            None => "and $7::text[] is not null".to_owned(),
+            Some(kind) => format!("and c.{kind} = ($9::text[])[1]"),
+            None => "and $9::text[] is not null".to_owned(),
         }
     }
 
@@ -129,7 +136,7 @@ impl Maker<'_> {
         let c = &table.columns;
         let or_null = |expression: Option<&str>| expression.unwrap_or("null").to_owned();
         format!(
-            "t.{}, t.{}, t.{}::integer, t.{}::integer, {}, {}, {}, ({})::text, {}",
+            "t.{}, t.{}, t.{}::integer, t.{}::integer, {}, {}, {}, ({})::text, {}, t.ctid",
             c.id,
             c.due,
             c.attempts,
@@ -169,13 +176,14 @@ impl Maker<'_> {
         )
     }
 
-    /// Index: (due, id) over unfinished rows. `$4, $5`: the low-water mark; `$6`: how many.
+    /// Index: (due, id) over unfinished rows. `$4, $5`: the low-water mark; `$6`: how many; `$7, $8`: which share of the ids.
     ///
     /// The claim runs alone in its transaction and may be lost in a crash of the server (the fence is random, so a lost
     /// claim can't be mistaken for another): its commit does not wait for the disk.
     ///
     /// The `case` hides from the planner what it knows of leases: statistics that were taken while everything was leased
-    /// would tell it that hardly a row is left to claim, and it would read and sort the whole backlog for each claim.
+    /// would tell it that hardly a row is left to claim, and it would read and sort the whole backlog for each claim. Nor can
+    /// it know how many rows a share has.
     fn claim(&self, filter: &str) -> String {
         let c = &self.table.columns;
         format!(
@@ -185,7 +193,7 @@ where t.ctid = any(array(
     where (select set_config('synchronous_commit', 'off', true)) is not null
       and c.{finished} is null and c.{due} <= now()
       and (c.{due}, c.{id}) >= (coalesce($4, '-infinity'::timestamptz), $5)
-      and case when c.{lease_until} is null then c.{losses} = 0 end {filter}
+      and case when c.{lease_until} is null then c.{losses} = 0 and mod(c.{id}, $7) = $8 end {filter}
     order by c.{due}, c.{id} limit $6 for update skip locked))
 returning {returning}",
             table = self.table.name,
@@ -270,15 +278,32 @@ from {LEASES} where t.{id} = u.id and t.{fence} = u.fence returning t.{id}",
         )
     }
 
+    /// Rows under these leases, wherever they lie.
+    fn held(&self) -> String {
+        let c = &self.table.columns;
+        format!(
+            "{LEASES} where t.{} = u.id and t.{} = u.fence",
+            c.id, c.fence
+        )
+    }
+
+    /// Those of them that lie where they were claimed, as they do unless the lease was renewed.
+    fn held_in_place(&self) -> String {
+        let c = &self.table.columns;
+        format!(
+            "{LEASES_IN_PLACE} where t.ctid = u.place and t.{} = u.id and t.{} = u.fence",
+            c.id, c.fence
+        )
+    }
+
     /// `$3`: who did it. Returns the ids that were really finished.
-    fn done(&self) -> String {
+    fn done(&self, held: &str) -> String {
         let table = self.table.name;
         let c = &self.table.columns;
-        let held = format!("where t.{} = u.id and t.{} = u.fence", c.id, c.fence);
         let result = "select coalesce(array_agg(gone_id), '{}') from gone";
         match self.table.finish {
             Finish::Delete => format!(
-                "with gone as (delete from {table} t using {LEASES} {held} returning t.{id} as gone_id),
+                "with gone as (delete from {table} t using {held} returning t.{id} as gone_id),
 logged as (
     insert into postrider.completion (work_table, worker, ids)
     select '{table}', $3, g.ids from (select array_agg(gone_id) as ids from gone) g where g.ids is not null)
@@ -288,7 +313,7 @@ logged as (
             Finish::Keep => format!(
                 "with gone as (
     update {table} t set {state} = {done}, {finished} = now(), {drop_lease}
-    from {LEASES} {held} and $3::text is not null returning t.{id} as gone_id)
+    from {held} and $3::text is not null returning t.{id} as gone_id)
 {result}",
                 state = c.state,
                 done = self.state(self.table.states.done),
@@ -297,7 +322,7 @@ logged as (
                 id = c.id
             ),
             Finish::Move { history, columns } => format!(
-                "with gone as (delete from {table} t using {LEASES} {held} and $3::text is not null
+                "with gone as (delete from {table} t using {held} and $3::text is not null
     returning t.{id} as gone_id, {qualified}),
 moved as (insert into {history} ({columns}) select {columns} from gone)
 {result}",

@@ -1,18 +1,28 @@
 //! Claims what is due whenever there is room, and otherwise waits for a hint or the next poll.
+//!
+//! While a claim is under way its server process works and everybody else waits for it. So where there is a backlog two
+//! claims are under way at a time, each of its own half of the items: the *first* claimer looks at the table all the
+//! time, the *second* comes to its help for as long as claims come back full.
+
+mod second;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use sqlx::PgPool;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::WorkerOptions;
 use super::ahead::Ahead;
 use super::executor::{Executor, Job};
-use super::flow::Depth;
+use super::flow::{Asked, Depth};
 use crate::guard::guarded;
-use crate::lease::{Claim, Item, Kinds, Lease, Mark};
+use crate::held::{Kept, answer};
+use crate::lease::{Claim, Item, Kinds, Lease, Mark, Share};
 use crate::{Error, Result};
 
 /// A mark is trusted at least this long, and at least twenty times as long as a look from the very beginning took.
@@ -39,15 +49,30 @@ impl Routes {
 
 pub(super) struct Claimer {
     pub executor: Arc<Executor>,
+    /// Connections of the worker's own, one for each claim under way.
+    pub side: PgPool,
     pub options: WorkerOptions,
     pub kinds: Kinds,
     pub routes: Routes,
     pub ahead: Option<Ahead>,
-    pub depth: Depth,
+    pub room: Mutex<Room>,
     /// Waiting, running and settling together.
     pub most_held: usize,
+    pub help: Help,
+}
+
+/// How much is wanted.
+pub(super) struct Room {
+    pub depth: Depth,
     /// When the buffer was last filled to the brim.
     pub filled: Option<Instant>,
+}
+
+/// How the first claimer calls the second.
+#[derive(Default)]
+pub(super) struct Help {
+    wanted: Notify,
+    at_work: AtomicBool,
 }
 
 /// Where the next claim begins, and until when that is good enough.
@@ -56,45 +81,73 @@ struct Position {
     rescan_at: Instant,
 }
 
-impl Claimer {
-    /// Claims until told to stop; an error only if it makes no sense to go on.
-    pub async fn run(mut self) -> Result<()> {
-        let stop = self.executor.stop.clone();
-        let mut position = Position {
+impl Position {
+    fn new() -> Self {
+        Self {
             mark: Mark::START,
             rescan_at: Instant::now(),
+        }
+    }
+
+    /// Where to begin now.
+    fn begin(&mut self) -> Mark {
+        if Instant::now() >= self.rescan_at {
+            self.mark = Mark::START;
+        }
+        self.mark
+    }
+
+    /// A claim that was sent then came back with these; were there as many as were asked for?
+    fn claimed(&mut self, claimed: &[(Lease, Item)], full: bool, sent: Instant) {
+        if self.mark == Mark::START {
+            self.rescan_at = Instant::now() + TRUST_MARK.max(sent.elapsed() * TRUST_FACTOR);
+        }
+        self.mark = match claimed.last() {
+            Some((_, last)) if full => Mark::at(last),
+            _ => Mark::START,
         };
+    }
+}
+
+impl Claimer {
+    /// Claims until told to stop; an error only if it makes no sense to go on.
+    pub async fn run(self) -> Result<()> {
+        let claimer = Arc::new(self);
+        let stop = claimer.executor.stop.child_token();
+        let second = tokio::spawn(Arc::clone(&claimer).second(stop.clone()));
+        let ended = claimer.first(&stop).await;
+        stop.cancel();
+        // What its last claim brings still goes to the handlers' queues, and is given back from there.
+        let _ = second.await;
+        ended
+    }
+
+    async fn first(&self, stop: &CancellationToken) -> Result<()> {
+        let mut connection = Kept::new(self.side.clone());
+        let mut position = Position::new();
+        let mut share = Share::ALL;
         let mut poll = self.options.poll_min;
         let mut trouble = FIRST_WAIT;
         loop {
-            let Some(wanted) = stop.run_until_cancelled(self.room()).await else {
+            let Some(asked) = stop.run_until_cancelled(self.room()).await else {
                 return Ok(());
             };
+            if self.executor.pool.is_closed() {
+                return Err(sqlx::Error::PoolClosed.into());
+            }
             if let Some(ahead) = &self.ahead {
                 let going = ahead.go(self.executor.queue.table());
                 if stop.run_until_cancelled(going).await.is_none() {
                     return Ok(());
                 }
             }
-            if Instant::now() >= position.rescan_at {
-                position.mark = Mark::START;
-            }
-            let from_start = position.mark == Mark::START;
-            let sent = Instant::now();
-            let claiming = guarded("claiming", self.claim(wanted, position.mark));
-            // A claim that is under way at the stop is waited for: nobody else knows of its leases.
-            let too_late = async {
-                stop.cancelled().await;
-                tokio::time::sleep(LAST_CLAIM).await;
-            };
-            let claimed = tokio::select! {
-                claimed = claiming => claimed,
-                () = too_late => return Ok(()),
-            };
-            let claimed = match claimed {
-                Ok(claimed) => claimed,
-                Err(Error::Database(error @ sqlx::Error::PoolClosed)) => return Err(error.into()),
-                Err(error) => {
+            let (sent, from) = (Instant::now(), position.begin());
+            let claiming = self.claim(&mut connection, asked.items, from, share, stop);
+            let claimed = match claiming.await {
+                None => return Ok(()),
+                Some(Ok(claimed)) => claimed,
+                Some(Err(error)) => {
+                    drop(asked);
                     self.report(&error);
                     let waiting = tokio::time::sleep(trouble);
                     if stop.run_until_cancelled(waiting).await.is_none() {
@@ -105,26 +158,26 @@ impl Claimer {
                 }
             };
             trouble = FIRST_WAIT;
-            metrics::histogram!("postrider_claim_seconds", "table" => self.executor.queue.table().name)
-                .record(sent.elapsed());
-            let full = claimed.len() >= wanted;
-            if from_start {
-                position.rescan_at = Instant::now() + TRUST_MARK.max(sent.elapsed() * TRUST_FACTOR);
-            }
-            position.mark = match claimed.last() {
-                Some((_, last)) if full => Mark::at(last),
-                _ => Mark::START,
-            };
+            let full = claimed.len() >= asked.items;
             let found = !claimed.is_empty();
-            self.dispatch(claimed, sent);
-            self.filled = full.then(Instant::now);
-            if full || !from_start {
-                // More may be there, or before the mark.
-                poll = self.options.poll_min;
-                continue;
+            let saw_all = !full && from == Mark::START && share == Share::ALL;
+            if self.is_whole_batch(&claimed, &asked) {
+                self.help.wanted.notify_one();
             }
-            if found {
+            position.claimed(&claimed, full, sent);
+            self.dispatch(claimed, asked, sent);
+            let half = full && self.help.at_work.load(Ordering::Relaxed);
+            if !half && share != Share::ALL {
+                // The mark speaks of one half only.
+                position = Position::new();
+            }
+            share = if half { second::FIRST_HALF } else { Share::ALL };
+            if found || !saw_all {
                 poll = self.options.poll_min;
+            }
+            if !saw_all {
+                // More may be there, or before the mark, or in the other half.
+                continue;
             }
             tokio::select! {
                 () = self.executor.flow.hint.notified() => poll = self.options.poll_min,
@@ -134,39 +187,74 @@ impl Claimer {
         }
     }
 
-    async fn claim(&self, wanted: usize, from: Mark) -> Result<Vec<(Lease, Item)>> {
+    /// As much as one claim may bring: there is likely more.
+    fn is_whole_batch(&self, claimed: &[(Lease, Item)], asked: &Asked<'_>) -> bool {
+        let batch = self.options.batch as usize;
+        asked.items >= batch && claimed.len() >= batch
+    }
+
+    /// None: the worker stops, and it took too long.
+    async fn claim(
+        &self,
+        connection: &mut Kept,
+        items: usize,
+        from: Mark,
+        share: Share,
+        stop: &CancellationToken,
+    ) -> Option<Result<Vec<(Lease, Item)>>> {
         let claim = Claim {
             owner: self.executor.worker.clone(),
             lease: self.options.lease,
-            limit: u32::try_from(wanted).unwrap_or(u32::MAX),
+            limit: u32::try_from(items).unwrap_or(u32::MAX),
             kinds: self.kinds.clone(),
             from,
         };
-        self.executor.queue.claim(&self.executor.pool, &claim).await
+        let sent = Instant::now();
+        let queue = &self.executor.queue;
+        let claiming = async {
+            let mut held = connection.take().await?;
+            let claimed = queue.claim_on(&mut held, &claim, share);
+            let claimed = answer(self.executor.patience, claimed).await;
+            connection.end(held, claimed)
+        };
+        // A claim that is under way at the stop is waited for: nobody else knows of its leases.
+        let too_late = async {
+            stop.cancelled().await;
+            tokio::time::sleep(LAST_CLAIM).await;
+        };
+        let claimed = tokio::select! {
+            claimed = guarded("claiming", claiming) => claimed,
+            () = too_late => return None,
+        };
+        if claimed.is_ok() {
+            metrics::histogram!("postrider_claim_seconds", "table" => queue.table().name)
+                .record(sent.elapsed());
+        }
+        Some(claimed)
     }
 
     /// Waits until something should be claimed; says how much.
-    async fn room(&mut self) -> usize {
+    async fn room(&self) -> Asked<'_> {
+        let flow = &self.executor.flow;
         loop {
-            let flow = &self.executor.flow;
-            let batch = self.options.batch as usize;
-            let wanted =
-                self.depth
-                    .wanted(flow, batch, self.options.prefetch_bytes, self.most_held);
-            if wanted > 0 {
-                if let Some(filled) = self.filled.take() {
-                    self.depth.used_up_in(filled.elapsed());
+            {
+                let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+                let batch = self.options.batch as usize;
+                let bytes = self.options.prefetch_bytes;
+                let items = room.depth.wanted(flow, batch, bytes, self.most_held);
+                if items > 0 {
+                    if let Some(filled) = room.filled.take() {
+                        room.depth.used_up_in(filled.elapsed());
+                    }
+                    return flow.asks(items);
                 }
-                return wanted;
             }
             flow.room.notified().await;
         }
     }
 
-    fn dispatch(&mut self, claimed: Vec<(Lease, Item)>, sent: Instant) {
-        if claimed.is_empty() {
-            return;
-        }
+    fn dispatch(&self, claimed: Vec<(Lease, Item)>, asked: Asked<'_>, sent: Instant) {
+        let full = claimed.len() >= asked.items;
         let table = self.executor.queue.table().name;
         metrics::counter!("postrider_claimed_total", "table" => table)
             .increment(claimed.len() as u64);
@@ -175,8 +263,15 @@ impl Claimer {
             .registry
             .add(claimed.iter().map(|(lease, _)| lease), sent);
         let weights: Vec<usize> = claimed.iter().map(|(_, item)| item.weight()).collect();
-        self.depth.saw(weights.iter().copied());
         self.executor.flow.took(claimed.len(), weights.iter().sum());
+        drop(asked);
+        {
+            let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+            if !weights.is_empty() {
+                room.depth.saw(weights.iter().copied());
+            }
+            room.filled = full.then(Instant::now);
+        }
         for (((lease, item), lost), weight) in claimed.into_iter().zip(lost).zip(weights) {
             let route = self.routes.of(&item.kind);
             let job = Job {

@@ -14,12 +14,20 @@ pub(super) struct Flow {
     held: AtomicUsize,
     /// Bytes of payload that wait or are being handled.
     bytes: AtomicUsize,
+    /// What claims under way may bring.
+    coming: AtomicUsize,
     pub room: Notify,
     /// A hint, or a promotion of our own: look again.
     pub hint: Notify,
 }
 
 impl Flow {
+    /// A claim of so many sets out.
+    pub fn asks(&self, items: usize) -> Asked<'_> {
+        self.coming.fetch_add(items, Ordering::Relaxed);
+        Asked { items, flow: self }
+    }
+
     pub fn took(&self, items: usize, bytes: usize) {
         self.waiting.fetch_add(items, Ordering::Relaxed);
         self.held.fetch_add(items, Ordering::Relaxed);
@@ -50,6 +58,25 @@ impl Flow {
 
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub fn coming(&self) -> usize {
+        self.coming.load(Ordering::Relaxed)
+    }
+}
+
+/// A claim under way, which may bring so many. Over when dropped.
+#[derive(Debug)]
+pub(super) struct Asked<'a> {
+    pub items: usize,
+    flow: &'a Flow,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.flow.coming.fetch_sub(self.items, Ordering::Relaxed);
+        // It may have brought less.
+        self.flow.room.notify_one();
     }
 }
 
@@ -90,14 +117,17 @@ impl Depth {
 
     /// How many to claim now; none while the buffer is half full, for full batches are cheap batches.
     pub fn wanted(&self, flow: &Flow, batch: usize, most_bytes: usize, most_held: usize) -> usize {
-        let waiting = flow.waiting();
+        let coming = flow.coming();
+        let waiting = flow.waiting() + coming;
         if waiting > self.now / 2 {
             return 0;
         }
-        let by_bytes = most_bytes.saturating_sub(flow.bytes()) / self.heaviest;
-        let by_held = most_held.saturating_sub(flow.held());
+        let by_bytes =
+            (most_bytes.saturating_sub(flow.bytes()) / self.heaviest).saturating_sub(coming);
+        let held = flow.held() + coming;
+        let by_held = most_held.saturating_sub(held);
         // With nothing in hand one item is always allowed, however heavy.
-        let least = usize::from(flow.held() == 0);
+        let least = usize::from(held == 0);
         (self.now - waiting)
             .min(batch)
             .min(by_bytes)

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use sqlx::PgPool;
 use tokio::time::Instant;
 
 use super::executor::{Executor, Job};
@@ -20,6 +21,8 @@ const WINDOW: u32 = 5_000;
 
 pub(super) struct Rescuer {
     pub executor: Arc<Executor>,
+    /// Handlers that have used up their pool can't keep it from looking.
+    pub side: PgPool,
     pub options: WorkerOptions,
     pub handlers: HashMap<String, Handler>,
     pub other: Option<Handler>,
@@ -55,20 +58,15 @@ impl Rescuer {
 
     /// Runs every suspect of one window; says where the next begins.
     async fn look(&self, after: Mark) -> Result<Option<Mark>> {
-        let Executor {
-            queue,
-            pool,
-            worker,
-            ..
-        } = &*self.executor;
+        let (Executor { queue, worker, .. }, side) = (&*self.executor, &self.side);
         let found = queue
-            .find_suspects(pool, after, WINDOW, self.kinds.as_deref())
+            .find_suspects(side, after, WINDOW, self.kinds.as_deref())
             .await?;
         let mut ids = found.ids;
         while !ids.is_empty() && !self.executor.stop.is_cancelled() {
             let sent = Instant::now();
             let Some(suspect) = queue
-                .claim_suspect(pool, worker, self.options.lease, &ids)
+                .claim_suspect(side, worker, self.options.lease, &ids)
                 .await?
             else {
                 break;

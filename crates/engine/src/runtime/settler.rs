@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::PgPool;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -12,6 +11,7 @@ use super::flow::Flow;
 use super::registry::Registry;
 use crate::Error;
 use crate::guard::guarded;
+use crate::held::Kept;
 use crate::lease::{Outcome, Queue, Settled, Settlement, WorkTable};
 
 const FIRST_WAIT: Duration = Duration::from_millis(50);
@@ -19,7 +19,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 pub(super) struct Settler {
     pub queue: Queue,
-    pub pool: PgPool,
+    pub connection: Kept,
     pub worker: String,
     pub flow: Arc<Flow>,
     pub registry: Arc<Registry>,
@@ -43,7 +43,7 @@ impl Settler {
         }
     }
 
-    async fn settle(&self, batch: &mut [Settlement]) {
+    async fn settle(&mut self, batch: &mut [Settlement]) {
         match self.persist(batch).await {
             Ok(settled) => self.count(batch, settled),
             // One that the database refuses must not keep the others from being settled.
@@ -63,10 +63,12 @@ impl Settler {
     }
 
     /// Repeats while the database is away.
-    async fn persist(&self, batch: &[Settlement]) -> crate::Result<Settled> {
+    async fn persist(&mut self, batch: &[Settlement]) -> crate::Result<Settled> {
         let mut wait = FIRST_WAIT;
         loop {
-            let settling = self.queue.settle_batch(&self.pool, &self.worker, batch);
+            let settling = self
+                .queue
+                .settle_batch(&mut self.connection, &self.worker, batch);
             match guarded("settling", settling).await {
                 Err(error) if error.is_transient() => {
                     tracing::warn!(%error, table = self.queue.table().name, items = batch.len(), "settling waits");

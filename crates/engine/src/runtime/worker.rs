@@ -4,14 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::PgPool;
-use sqlx::postgres::PgPoolOptions;
+use sqlx::{Executor as _, PgPool};
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::ahead::Ahead;
-use super::claimer::{Claimer, Routes};
+use super::claimer::{Claimer, Help, Room, Routes};
 use super::executor::{Executor, Job};
 use super::flow::{Depth, Flow};
 use super::keeper::Keeper;
@@ -20,6 +19,7 @@ use super::rescuer::Rescuer;
 use super::settler::Settler;
 use super::together::Together;
 use super::{Handler, WorkerOptions, listener};
+use crate::held::Kept;
 use crate::lease::{Kinds, Queue, WorkTable};
 use crate::{Error, Result};
 
@@ -141,7 +141,7 @@ impl Worker {
                 async move { keeper.promote(busy).await }
             }),
             background(listener::listen(
-                side,
+                side.clone(),
                 self.queue.table(),
                 Arc::clone(&executor.flow),
                 stop.clone(),
@@ -150,7 +150,7 @@ impl Worker {
         let settler = tokio::spawn(
             Settler {
                 queue: executor.queue.clone(),
-                pool: self.pool.clone(),
+                connection: Kept::new(side.clone()),
                 worker: executor.worker.clone(),
                 flow: Arc::clone(&executor.flow),
                 registry: Arc::clone(&executor.registry),
@@ -192,6 +192,7 @@ impl Worker {
         };
         let rescuer = Rescuer {
             executor: Arc::clone(&executor),
+            side: side.clone(),
             options: self.options.clone(),
             handlers: self.handlers,
             other: self.other,
@@ -201,16 +202,20 @@ impl Worker {
         consumers.close();
         let claimer = Claimer {
             executor: Arc::clone(&executor),
-            depth: Depth::new(
-                concurrency.min(self.options.prefetch),
-                self.options.prefetch,
-            ),
+            side: side.clone(),
+            room: std::sync::Mutex::new(Room {
+                depth: Depth::new(
+                    concurrency.min(self.options.prefetch),
+                    self.options.prefetch,
+                ),
+                filled: None,
+            }),
             most_held: 2 * self.options.prefetch + concurrency,
             options: self.options.clone(),
             kinds,
             routes,
             ahead: self.ahead,
-            filled: None,
+            help: Help::default(),
         };
         drop(executor);
 
@@ -275,11 +280,25 @@ fn background(task: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHan
     AbortOnDropHandle::new(tokio::spawn(task))
 }
 
-/// Connections that handlers can't use up: one listens, the others renew and give signs of life.
+/// Connections that handlers can't use up, at most: one listens, two claim (the second where there is a backlog), one
+/// settles, the others renew, rescue and give signs of life.
+const SIDE: u32 = 7;
+
+/// What is done on them is a few statements over and over, each with one good plan: along its index, whatever the server
+/// believes of the table just now. So it is made once and kept, and no other is considered.
+const ONE_PLAN: &str = "
+select set_config(name, setting, false) from (values
+    ('plan_cache_mode', 'force_generic_plan'), ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'),
+    ('enable_sort', 'off'), ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off')) s(name, setting)";
+
 fn side_pool(pool: &PgPool) -> PgPool {
-    PgPoolOptions::new()
-        .max_connections(3)
+    crate::pool::options()
+        .max_connections(SIDE)
+        .idle_timeout(Duration::from_secs(60))
         .acquire_timeout(Duration::from_secs(5))
+        .after_connect(|connection, _| {
+            Box::pin(async move { connection.execute(ONE_PLAN).await.map(drop) })
+        })
         .connect_lazy_with(pool.connect_options().as_ref().clone())
 }
 

@@ -213,6 +213,53 @@ async fn what_is_done_leaves_the_table_and_is_on_record() {
     assert_eq!(worker, "w");
 }
 
+async fn place(pool: &PgPool, id: i64) -> String {
+    sqlx::query_scalar("select ctid::text from postrider.outbox where id = $1")
+        .bind(id)
+        .fetch_one(pool)
+        .await
+        .unwrap()
+}
+
+async fn vacuum(pool: &PgPool) {
+    pool.execute("vacuum postrider.outbox").await.unwrap();
+}
+
+#[tokio::test]
+async fn an_item_that_lies_elsewhere_since_its_renewal_is_settled_and_not_the_one_in_its_place() {
+    let db = database().await;
+    let pool = db.pool();
+    // From the first slot of the first page on.
+    vacuum(&pool).await;
+    fill(&pool, 2).await;
+    let mut claimed = claim(&pool, 2).await;
+    let (second, _) = claimed.pop().unwrap();
+    let (first, _) = claimed.pop().unwrap();
+    let was = place(&pool, first.id()).await;
+    let renew = async |lease: &Lease| {
+        let mut connection = pool.acquire().await.unwrap();
+        let lost = queue().renew(&mut connection, [lease], LEASE).await;
+        assert_eq!(lost.unwrap(), []);
+    };
+    renew(&first).await;
+    vacuum(&pool).await;
+    renew(&second).await;
+    assert_ne!(place(&pool, first.id()).await, was);
+    assert_eq!(place(&pool, second.id()).await, was, "of the same claim");
+
+    let second_id = second.id();
+    for (lease, left) in [(first, vec![second_id]), (second, vec![])] {
+        let batch = vec![Settlement::new(lease, Outcome::Done)];
+        let settled = queue().settle(&pool, "w", batch).await.unwrap();
+        assert_eq!((settled.settled, settled.lost.len()), (1, 0));
+        let ids: Vec<i64> = sqlx::query_scalar("select id from postrider.outbox")
+            .fetch_all(&pool)
+            .await
+            .unwrap();
+        assert_eq!(ids, left);
+    }
+}
+
 #[tokio::test]
 async fn a_stale_lease_changes_nothing() {
     let db = database().await;

@@ -1,16 +1,18 @@
 //! The worker keeps its promises: nothing lost, nothing hidden, nothing that runs past its lease.
 
 mod ahead;
+mod backlog;
 mod handling;
 mod leases;
 mod together;
 
 use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use postrider_engine::outbox::{Message, OUTBOX, enqueue_many};
 use postrider_engine::retry::Policy;
-use postrider_engine::runtime::{Worker, WorkerOptions};
+use postrider_engine::runtime::{Handler, Verdict, Worker, WorkerOptions};
 use sqlx::PgPool;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -51,6 +53,16 @@ fn worker(pool: &PgPool) -> Worker {
     Worker::new(pool.clone(), &OUTBOX)
         .unwrap()
         .options(options())
+}
+
+/// Notes the numbers of the items that it handles.
+fn noting(handled: &Arc<Mutex<Vec<i64>>>) -> Handler {
+    let handled = Arc::clone(handled);
+    Handler::new(move |item| {
+        let number: Result<i64, _> = item.read();
+        handled.lock().unwrap().extend(number);
+        async { Ok(Verdict::Done) }
+    })
 }
 
 async fn fill(pool: &PgPool, count: i64) {

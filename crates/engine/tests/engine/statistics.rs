@@ -27,7 +27,7 @@ async fn a_plan_kept_from_a_small_table_goes_when_the_table_has_grown() {
     for script in [TEN, "analyze postrider.outbox", &prepare] {
         connection.execute(AssertSqlSafe(script)).await.unwrap();
     }
-    let call = "execute p(30, 1, 'me', null, 0, 500)";
+    let call = "execute p(30, 1, 'me', null, 0, 500, 1, 0)";
     let small = plan(&mut connection, call).await;
     assert!(small.contains("Seq Scan on outbox"), "{small}");
     assert_eq!(statistics::refresh(&pool).await.unwrap(), [""; 0]);

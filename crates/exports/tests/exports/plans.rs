@@ -38,7 +38,7 @@ async fn a_claim_right_after_a_large_request_does_not_read_the_whole_request() {
             for from in ["null", &due] {
                 let explain = format!(
                     "set random_page_cost = 4; set plan_cache_mode = {mode}; prepare claiming as {claim}; begin; \
-                     explain (analyze, timing off) execute claiming(30, 1, 'me', {from}, 0, 100); rollback; deallocate claiming"
+                     explain (analyze, timing off) execute claiming(30, 1, 'me', {from}, 0, 100, 1, 0); rollback; deallocate claiming"
                 );
                 let rows = sqlx::raw_sql(AssertSqlSafe(explain))
                     .fetch_all(&mut *connection)

@@ -38,7 +38,7 @@ async fn a_claim_reads_the_claim_index_and_little_else() {
                 .execute(&mut *connection)
                 .await
                 .unwrap();
-            let explain = "begin; explain (analyze, buffers) execute claiming(30, 1, 'me', null, 0, 4); rollback; deallocate claiming";
+            let explain = "begin; explain (analyze, buffers) execute claiming(30, 1, 'me', null, 0, 4, 1, 0); rollback; deallocate claiming";
             let rows = sqlx::raw_sql(explain)
                 .fetch_all(&mut *connection)
                 .await

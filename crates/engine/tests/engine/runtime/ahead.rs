@@ -1,23 +1,12 @@
 //! What needs no lease is finished before anything is claimed, and nothing that happens there keeps others waiting.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use postrider_engine::Error;
-use postrider_engine::runtime::{Handler, Verdict};
 
 use super::*;
 use crate::support::database;
-
-/// Notes the numbers of the items that it handles.
-fn noting(handled: &Arc<Mutex<Vec<i64>>>) -> Handler {
-    let handled = Arc::clone(handled);
-    Handler::new(move |item| {
-        let number: Result<i64, _> = item.read();
-        handled.lock().unwrap().extend(number);
-        async { Ok(Verdict::Done) }
-    })
-}
 
 #[tokio::test]
 async fn what_is_finished_ahead_of_the_claims_is_not_handled() {
