@@ -14,7 +14,7 @@ use postrider_engine::{
     lease::Item,
     publisher::{Outages, Publisher, PublisherOptions},
     retry::Policy,
-    runtime::{Worker, WorkerOptions},
+    runtime::{Side, Worker, WorkerOptions},
     transport::{Message, Origin, Transport},
 };
 use sqlx::PgPool;
@@ -34,6 +34,7 @@ pub async fn run(
     settings: Settings,
     transport: Arc<dyn Transport>,
     breakers: Breakers,
+    side: Side,
     stop: CancellationToken,
 ) -> Result<()> {
     let declared = declare(Arc::clone(&transport), stop.clone());
@@ -50,6 +51,7 @@ pub async fn run(
         None
     });
     let worker = Worker::new(pool, &OUTBOX)?
+        .beside(&side)
         .options(WorkerOptions {
             lease: settings.lease.seconds,
             rescue_every: settings.lease.seconds.min(Duration::from_secs(1)),

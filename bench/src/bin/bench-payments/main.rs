@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use axum::extract::FromRef;
 use postrider_engine::breaker::{self, Breakers};
 use postrider_engine::migrate::Migrator;
+use postrider_engine::runtime::Side;
 use postrider_engine::transport::Transport;
 use postrider_payments::wallet::Wallet;
 use postrider_payments::wallet::callback::{Http, HttpSettings};
@@ -158,6 +159,7 @@ async fn ours(
         settings.clone(),
         transport,
         breakers,
+        Side::of(pool),
         stop.clone(),
     );
     let parts = (

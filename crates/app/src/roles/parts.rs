@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use postrider_engine::breaker::{self, Breakers};
+use postrider_engine::runtime::Side;
 use postrider_engine::transport::Transport;
 use postrider_store::Store;
 use postrider_transports::PostgresTransport;
@@ -33,6 +34,8 @@ pub struct Parts {
 pub struct Ground {
     /// The database.
     pub pool: PgPool,
+    /// What all workers of it share beside the pool.
+    pub side: Side,
     /// Where messages go: the one that is configured.
     pub transport: Arc<dyn Transport>,
     /// The log of messages in the database, whatever the transport.
@@ -66,6 +69,7 @@ impl Parts {
         let log = PostgresTransport::new(pool.clone()).map_err(failed)?;
         let transport = config.transport.open(log.clone());
         let ground = Ground {
+            side: Side::of(&pool),
             pool,
             transport,
             log,

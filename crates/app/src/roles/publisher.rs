@@ -20,6 +20,7 @@ pub(super) async fn part(ground: &Ground, alerts: &alerts::Settings) -> Result<W
         .map_err(failed)?;
     let worker = Worker::new(ground.pool.clone(), &OUTBOX)
         .map_err(failed)?
+        .beside(&ground.side)
         .handle(alerts::TOPIC, alerts::handler(alerts)?);
     Ok(publisher.others_of(worker))
 }

@@ -77,7 +77,7 @@ fn parts(ground: &Ground, config: &Config) -> Result<Vec<Part>, Failure> {
     let prune = cleaning::prune(pool.clone(), config.retention.attempts, stop.clone());
     Ok(vec![
         Part::new(Role::Worker, armer),
-        Part::new(Role::Worker, worker.run(stop.clone())),
+        Part::new(Role::Worker, worker.beside(&ground.side).run(stop.clone())),
         Part::new(Role::Worker, watch),
         Part::new(Role::Worker, deliver),
         Part::new(Role::Scheduler, scheduler.run(stop.clone())),

@@ -43,7 +43,7 @@ fn parts(ground: &Ground, config: &Config) -> Result<Vec<Part>, Failure> {
     let every = settings.finalizer_interval();
     let finalizer = completion::finalizer(pool.clone(), every, stop.clone());
     Ok(vec![
-        Part::new(Role::Worker, worker.run(stop.clone())),
+        Part::new(Role::Worker, worker.beside(&ground.side).run(stop.clone())),
         Part::new(Role::Scheduler, finalizer),
     ])
 }

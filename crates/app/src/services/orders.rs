@@ -48,7 +48,7 @@ fn parts(ground: &Ground, config: &Config) -> Result<Vec<Part>, Failure> {
     let (pool, stop) = (&ground.pool, &ground.stop);
     let clean = cleaning::clean(pool.clone(), settings.retention, stop.clone());
     Ok(vec![
-        Part::new(Role::Worker, worker.run(stop.clone())),
+        Part::new(Role::Worker, worker.beside(&ground.side).run(stop.clone())),
         Part::new(Role::Scheduler, clean),
     ])
 }

@@ -122,6 +122,7 @@ fn parts(ground: &Ground, config: &Config) -> Result<Vec<Part>, Failure> {
         settings.clone(),
         transport,
         ground.breakers.clone(),
+        ground.side.clone(),
         stop.clone(),
     );
     let clean = cleaning::clean(pool.clone(), settings.retention, stop.clone());

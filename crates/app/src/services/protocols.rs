@@ -76,7 +76,7 @@ fn parts(ground: &Ground, config: &Config) -> Result<Vec<Part>, Failure> {
     );
     let tidy = cleaning::tidy(pool.clone(), ground.store.clone(), stop.clone());
     Ok(vec![
-        Part::new(Role::Worker, worker.run(stop.clone())),
+        Part::new(Role::Worker, worker.beside(&ground.side).run(stop.clone())),
         Part::new(Role::Scheduler, archive),
         Part::new(Role::Scheduler, tidy),
     ])

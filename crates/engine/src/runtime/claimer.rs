@@ -179,6 +179,10 @@ impl Claimer {
                 // More may be there, or before the mark, or in the other half.
                 continue;
             }
+            if poll == self.options.poll_max {
+                // Nothing came for a while.
+                connection.give_back();
+            }
             tokio::select! {
                 () = self.executor.flow.hint.notified() => poll = self.options.poll_min,
                 () = tokio::time::sleep(poll) => poll = (poll * 2).min(self.options.poll_max),

@@ -14,6 +14,9 @@ use crate::guard::guarded;
 use crate::held::Kept;
 use crate::lease::{Outcome, Queue, Settled, Settlement, WorkTable};
 
+/// How long a connection is kept with nothing to settle.
+const LINGER: Duration = Duration::from_secs(1);
+
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
@@ -34,13 +37,25 @@ impl Settler {
     /// Settles until no sender is left.
     pub async fn run(mut self) {
         let mut batch = Vec::with_capacity(self.most);
-        while self.settlements.recv_many(&mut batch, self.most).await > 0 {
+        while self.next(&mut batch).await > 0 {
             self.settle(&mut batch).await;
             self.registry
                 .remove(batch.iter().map(|settlement| &settlement.lease));
             self.flow.settled(batch.len());
             batch.clear();
         }
+    }
+
+    /// The connection is given back when nothing is to be settled for a while.
+    async fn next(&mut self, batch: &mut Vec<Settlement>) -> usize {
+        if self.connection.is_kept() {
+            let receiving = self.settlements.recv_many(batch, self.most);
+            match tokio::time::timeout(LINGER, receiving).await {
+                Ok(received) => return received,
+                Err(_) => self.connection.give_back(),
+            }
+        }
+        self.settlements.recv_many(batch, self.most).await
     }
 
     async fn settle(&mut self, batch: &mut [Settlement]) {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::{Executor as _, PgPool};
+use sqlx::PgPool;
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
@@ -18,7 +18,7 @@ use super::registry::Registry;
 use super::rescuer::Rescuer;
 use super::settler::Settler;
 use super::together::Together;
-use super::{Handler, WorkerOptions, listener};
+use super::{Handler, Side, WorkerOptions, listener};
 use crate::held::Kept;
 use crate::lease::{Kinds, Queue, WorkTable};
 use crate::{Error, Result};
@@ -35,6 +35,7 @@ pub struct Worker {
     handlers: HashMap<String, Handler>,
     other: Option<Handler>,
     ahead: Option<Ahead>,
+    side: Option<Side>,
 }
 
 impl Worker {
@@ -47,6 +48,7 @@ impl Worker {
             handlers: HashMap::new(),
             other: None,
             ahead: None,
+            side: None,
         })
     }
 
@@ -54,6 +56,13 @@ impl Worker {
     #[must_use]
     pub fn options(mut self, options: WorkerOptions) -> Self {
         self.options = options;
+        self
+    }
+
+    /// Claims, renews and settles on these connections, which other workers use, too.
+    #[must_use]
+    pub fn beside(mut self, side: &Side) -> Self {
+        self.side = Some(side.clone());
         self
     }
 
@@ -113,7 +122,8 @@ impl Worker {
             stop: stop.clone(),
             kill: kill.clone(),
         });
-        let side = side_pool(&self.pool);
+        let side = self.side.unwrap_or_else(|| Side::of(&self.pool));
+        let side = side.pool().clone();
         let keeper = Arc::new(Keeper {
             queue: self.queue.clone(),
             side: side.clone(),
@@ -278,28 +288,6 @@ fn spawn_consumers(
 
 fn background(task: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle<()> {
     AbortOnDropHandle::new(tokio::spawn(task))
-}
-
-/// Connections that handlers can't use up, at most: one listens, two claim (the second where there is a backlog), one
-/// settles, the others renew, rescue and give signs of life.
-const SIDE: u32 = 7;
-
-/// What is done on them is a few statements over and over, each with one good plan: along its index, whatever the server
-/// believes of the table just now. So it is made once and kept, and no other is considered.
-const ONE_PLAN: &str = "
-select set_config(name, setting, false) from (values
-    ('plan_cache_mode', 'force_generic_plan'), ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'),
-    ('enable_sort', 'off'), ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off')) s(name, setting)";
-
-fn side_pool(pool: &PgPool) -> PgPool {
-    crate::pool::options()
-        .max_connections(SIDE)
-        .idle_timeout(Duration::from_secs(60))
-        .acquire_timeout(Duration::from_secs(5))
-        .after_connect(|connection, _| {
-            Box::pin(async move { connection.execute(ONE_PLAN).await.map(drop) })
-        })
-        .connect_lazy_with(pool.connect_options().as_ref().clone())
 }
 
 /// Eight characters: they are written to every leased row.

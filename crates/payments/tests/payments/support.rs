@@ -7,6 +7,7 @@ use axum::{extract::FromRef, http::Method};
 use postrider_engine::{
     breaker::{self, Breakers},
     migrate::Migrator,
+    runtime::Side,
     transport::Transport,
 };
 use postrider_payments::{
@@ -117,7 +118,8 @@ impl House {
         let transport: Arc<dyn Transport> = self.transport.clone();
         let breakers = Breakers::new(breaker::Settings::default());
         let (pool, settings) = (self.pool.clone(), self.settings.clone());
-        let work = publish::run(pool, settings, transport, breakers, stop.clone());
+        let side = Side::of(&pool);
+        let work = publish::run(pool, settings, transport, breakers, side, stop.clone());
         tokio::spawn(stop.clone().run_until_cancelled_owned(work));
     }
 

@@ -1,0 +1,45 @@
+//! Connections that handlers can't use up.
+
+use std::time::Duration;
+
+use sqlx::{Executor, PgPool};
+
+/// As many as eleven busy workers need at once: each listens, claims twice at a time and settles; some more renew, rescue
+/// and give signs of life.
+const MOST: u32 = 48;
+
+/// After a rush there are more than needed, and all are used in turn: they go by their age.
+const LIFETIME: Duration = Duration::from_secs(300);
+
+/// What is done on them is a few statements over and over, each with one good plan: along its index, whatever the server
+/// believes of the table just now. So it is made once and kept, and no other is considered.
+const ONE_PLAN: &str = "
+select set_config(name, setting, false) from (values
+    ('plan_cache_mode', 'force_generic_plan'), ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'),
+    ('enable_sort', 'off'), ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off')) s(name, setting)";
+
+/// The connections on which workers claim, renew and settle, beside the pool that their handlers use. They are made when
+/// they are needed. A worker has some of its own unless it is given these: [`super::Worker::beside`].
+#[derive(Debug, Clone)]
+pub struct Side(PgPool);
+
+impl Side {
+    /// Connections to where this pool leads. Several workers of one database can share them.
+    #[must_use]
+    pub fn of(pool: &PgPool) -> Self {
+        let side = crate::pool::options()
+            .max_connections(MOST)
+            .max_lifetime(LIFETIME)
+            .idle_timeout(LIFETIME)
+            .acquire_timeout(Duration::from_secs(5))
+            .after_connect(|connection, _| {
+                Box::pin(async move { connection.execute(ONE_PLAN).await.map(drop) })
+            })
+            .connect_lazy_with(pool.connect_options().as_ref().clone());
+        Self(side)
+    }
+
+    pub(super) const fn pool(&self) -> &PgPool {
+        &self.0
+    }
+}
