@@ -47,9 +47,11 @@ async fn ask(server: &str, words: &[&str]) -> (Option<i32>, Value) {
     } else {
         stderr(&output)
     };
+    let document = serde_json::from_str(&said);
     (
         output.status.code(),
-        serde_json::from_str(&said).unwrap_or_default(),
+        // What is no document is shown by whoever expected one.
+        document.unwrap_or(Value::String(said)),
     )
 }
 
@@ -77,7 +79,7 @@ async fn dead_letters_are_listed_grouped_previewed_redriven_and_archived() {
         ],
     )
     .await;
-    assert_eq!(page["items"].as_array().unwrap().len(), 5);
+    assert_eq!(page["items"].as_array().map(Vec::len), Some(5), "{page}");
     let cursor = page["next_cursor"].as_str().unwrap();
     let (_, rest) = ask(
         &server,
@@ -93,7 +95,7 @@ async fn dead_letters_are_listed_grouped_previewed_redriven_and_archived() {
         ],
     )
     .await;
-    assert_eq!(rest["items"].as_array().unwrap().len(), 3);
+    assert_eq!(rest["items"].as_array().map(Vec::len), Some(3), "{rest}");
     let (_, groups) = ask(&server, &["dead", "list", "--groups"]).await;
     assert_eq!(groups["items"][0]["cause"], "TIMEOUT: TIMEOUT at <n>");
     assert_eq!(groups["items"][0]["count"], 8);

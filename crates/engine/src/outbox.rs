@@ -15,6 +15,7 @@
 mod bulk;
 mod enqueue;
 mod grouped;
+mod json_text;
 mod message;
 
 pub use bulk::{COPY_FROM, Enqueued, enqueue_many};

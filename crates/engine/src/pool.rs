@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use sqlx::{
-    Connection, PgConnection,
+    Connection, PgConnection, Row,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
@@ -84,4 +84,40 @@ async fn said(
         ) => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Is there a pooler in transaction mode between us and the server? Two connections that are opened then may find themselves
+/// in one session of the server, or one of them in two. Asked by the simple protocol, which every pooler understands.
+///
+/// With many sessions such a pooler may by chance give each connection its own; then it goes unnoticed.
+pub async fn shares_sessions(options: &PgConnectOptions) -> Result<bool, sqlx::Error> {
+    let mut one = PgConnection::connect_with(options).await?;
+    let mut other = PgConnection::connect_with(options).await?;
+    let mut shared = false;
+    for _ in 0..ROUNDS {
+        let before = session(&mut one).await?;
+        sqlx::raw_sql("begin read only").execute(&mut other).await?;
+        let theirs = session(&mut other).await?;
+        // Were there one session for both, asking now would wait for the other's transaction.
+        let after = if theirs == before {
+            theirs
+        } else {
+            session(&mut one).await?
+        };
+        sqlx::raw_sql("rollback").execute(&mut other).await?;
+        if theirs == before || after != before {
+            shared = true;
+            break;
+        }
+    }
+    one.close().await?;
+    other.close().await?;
+    Ok(shared)
+}
+
+async fn session(connection: &mut PgConnection) -> Result<i32, sqlx::Error> {
+    let row = sqlx::raw_sql("select pg_backend_pid()")
+        .fetch_one(connection)
+        .await?;
+    row.try_get(0)
 }

@@ -3,16 +3,17 @@
 use sqlx::PgConnection;
 
 use super::Message;
+use super::json_text::JsonText;
 use crate::Result;
 
 /// Most messages are a topic and a payload, due at once: the less there is to bind, the faster.
 const INSERT_BARE: &str = "
-insert into postrider.outbox (topic, payload) values ($1, $2::text::json) returning id";
+insert into postrider.outbox (topic, payload) values ($1, $2) returning id";
 
 /// Messages without keys need no look at other rows: one plain insert.
 const INSERT: &str = "
 insert into postrider.outbox (due, topic, payload, headers, trace)
-values (now() + make_interval(secs => $1), $2, $3::text::json, $4, $5)
+values (now() + make_interval(secs => $1), $2, $3, $4, $5)
 returning id";
 
 /// Keys need a lock first and a fresh look after it: the function does both in one round trip.
@@ -34,7 +35,7 @@ pub async fn enqueue(transaction: &mut PgConnection, message: &Message) -> Resul
     if message.is_bare() {
         let id = sqlx::query_scalar(INSERT_BARE)
             .bind(&message.topic)
-            .bind(message.payload.get())
+            .bind(JsonText(message.payload.get()))
             .fetch_one(transaction)
             .await?;
         return Ok(Receipt {
@@ -48,7 +49,7 @@ pub async fn enqueue(transaction: &mut PgConnection, message: &Message) -> Resul
         let id = sqlx::query_scalar(INSERT)
             .bind(delay)
             .bind(&message.topic)
-            .bind(message.payload.get())
+            .bind(JsonText(message.payload.get()))
             .bind(headers)
             .bind(&message.trace)
             .fetch_one(transaction)

@@ -1,8 +1,13 @@
 //! Connections that handlers can't use up.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use sqlx::postgres::PgConnectOptions;
 use sqlx::{Executor, PgPool};
+use tokio::sync::OnceCell;
+
+use crate::pool::{self, shares_sessions};
 
 /// As many as eleven busy workers need at once: each listens, claims twice at a time and settles; some more renew, rescue
 /// and give signs of life.
@@ -12,11 +17,15 @@ const MOST: u32 = 48;
 const LIFETIME: Duration = Duration::from_secs(300);
 
 /// What is done on them is a few statements over and over, each with one good plan: along its index, whatever the server
-/// believes of the table just now. So it is made once and kept, and no other is considered.
+/// believes of the table just now. So it is made once and kept, and no other is considered. Behind a pooler that hands sessions
+/// on the settings would go with them to whoever comes next; there every plan is the server's to choose.
 const ONE_PLAN: &str = "
 select set_config(name, setting, false) from (values
     ('plan_cache_mode', 'force_generic_plan'), ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'),
     ('enable_sort', 'off'), ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off')) s(name, setting)";
+
+/// How long to wait for two connections more, to find out whether there is such a pooler.
+const FIND_OUT: Duration = Duration::from_secs(2);
 
 /// The connections on which workers claim, renew and settle, beside the pool that their handlers use. They are made when
 /// they are needed. A worker has some of its own unless it is given these: [`super::Worker::beside`].
@@ -27,19 +36,38 @@ impl Side {
     /// Connections to where this pool leads. Several workers of one database can share them.
     #[must_use]
     pub fn of(pool: &PgPool) -> Self {
-        let side = crate::pool::options()
+        let options = pool.connect_options();
+        let own = Arc::new(OnceCell::new());
+        let side = pool::options()
             .max_connections(MOST)
             .max_lifetime(LIFETIME)
             .idle_timeout(LIFETIME)
             .acquire_timeout(Duration::from_secs(5))
-            .after_connect(|connection, _| {
-                Box::pin(async move { connection.execute(ONE_PLAN).await.map(drop) })
+            .after_connect({
+                let options = Arc::clone(&options);
+                move |connection, _| {
+                    let (own, options) = (Arc::clone(&own), Arc::clone(&options));
+                    Box::pin(async move {
+                        if *own.get_or_try_init(|| has_own_sessions(&options)).await? {
+                            connection.execute(ONE_PLAN).await?;
+                        }
+                        Ok(())
+                    })
+                }
             })
-            .connect_lazy_with(pool.connect_options().as_ref().clone());
+            .connect_lazy_with(options.as_ref().clone());
         Self(side)
     }
 
     pub(super) const fn pool(&self) -> &PgPool {
         &self.0
+    }
+}
+
+/// Does each connection have a session to itself? Not if there is no telling.
+async fn has_own_sessions(options: &PgConnectOptions) -> Result<bool, sqlx::Error> {
+    match tokio::time::timeout(FIND_OUT, shares_sessions(options)).await {
+        Ok(shared) => Ok(!shared?),
+        Err(_) => Ok(false),
     }
 }

@@ -26,7 +26,10 @@ async fn one_groups_backlog_is_not_in_anothers_way() {
         .unwrap();
     let queue = Queue::new(&DELIVERIES).unwrap();
     for (name, arguments) in [
-        ("claim_one", "30, 1, 'me', null, 0, 100, array['quick']"),
+        (
+            "claim_one",
+            "30, 1, 'me', null, 0, 100, 1, 0, array['quick']",
+        ),
         ("find_suspects_of_one", "null, 0, 100, array['quick']"),
     ] {
         let statements = queue.statements();
