@@ -4,13 +4,15 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use postrider_engine::Error;
 use postrider_engine::failure::{Category, Failure};
 use postrider_engine::lease::{Claim, Item, Lease, Mark, Outcome, Settlement, Suspect};
 use postrider_engine::transport::{Delivery, TransportError};
+use tokio::task::JoinError;
 use tokio::time::Instant;
 
 use super::consumer::{Held, Shared};
-use super::{envelope, trouble};
+use super::{NAME, envelope, trouble};
 
 const POLL_MIN: Duration = Duration::from_millis(2);
 const POLL_MAX: Duration = Duration::from_secs(1);
@@ -40,6 +42,17 @@ impl Default for Rescue {
     }
 }
 
+/// A claim that panicked is a mistake of ours, and no reason to receive nothing any more: what it held comes again by itself.
+fn broken_off(ended: &JoinError) -> TransportError {
+    if ended.is_panic() {
+        return TransportError::Unavailable {
+            transport: NAME,
+            source: Box::new(Error::Panicked("a consumer's claim")),
+        };
+    }
+    TransportError::Closed
+}
+
 impl Shared {
     /// Safe to drop: a claim that was begun ends in a task of its own, and the next call finds what it brought.
     pub async fn receive(
@@ -55,8 +68,7 @@ impl Shared {
             hints.mark_unchanged();
             look.mark_unchanged();
             let fetched = tokio::spawn(Arc::clone(self).fetch(max)).await;
-            // A claim that panicked is a mistake of ours; what it held comes again by itself.
-            fetched.unwrap_or(Err(TransportError::Closed))?;
+            fetched.unwrap_or_else(|ended| Err(broken_off(&ended)))?;
             let deliveries = self.take(max);
             let now = Instant::now();
             if !deliveries.is_empty() || now >= deadline {

@@ -1,3 +1,36 @@
 //! The Postgres transport keeps the promise.
 
+use std::time::Duration;
+
+use postrider_engine::transport::{Message, MessageId, Published, Subscription, Transport};
+use postrider_testkit::crash;
+use postrider_transports::PostgresTransport;
+
+use crate::support::{database, pool};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
 postrider_transports::conformance_tests!(crate::support::shared, crate::support::private);
+
+#[tokio::test]
+async fn a_consumer_whose_claim_panicked_says_so_and_receives_again() {
+    let db = database().await;
+    let transport = PostgresTransport::new(pool(db.connect_options())).unwrap();
+    let subscription = Subscription::new("g", ["t"])
+        .unwrap()
+        .lease(Duration::from_millis(300));
+    let consumer = transport.subscribe(subscription).await.unwrap();
+    let message = Message::new(MessageId::new(uuid::Uuid::new_v4()), "t", "1");
+    let answers = transport.publish(std::slice::from_ref(&message)).await;
+    assert_eq!(answers, [Published::Confirmed]);
+
+    let trap = crash::at("claim.after_commit").panic();
+    let error = consumer.receive(1, PATIENCE).await.unwrap_err();
+    assert!(error.is_transient(), "{error}");
+    assert_eq!(trap.fired(), 1);
+
+    // What it had claimed comes when the lease has run out.
+    let came = consumer.receive(1, PATIENCE).await.unwrap();
+    assert_eq!(came.len(), 1);
+    assert_eq!(came[0].message.id, message.id);
+}
