@@ -20,7 +20,6 @@ mod executor;
 mod flow;
 mod handler;
 mod keeper;
-mod listener;
 mod options;
 mod registry;
 mod rescuer;

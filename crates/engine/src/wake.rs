@@ -4,12 +4,16 @@
 //! transaction (where NOTIFY takes a lock that all committers share), and while one is on its way all others join
 //! the next: however many messages are enqueued, one process sends one hint at a time.
 
+mod hints;
+
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sqlx::PgPool;
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
+
+pub use hints::Hints;
 
 use crate::lease::WorkTable;
 

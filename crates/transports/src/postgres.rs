@@ -7,7 +7,6 @@
 
 mod consumer;
 mod envelope;
-mod hints;
 mod keeper;
 mod log;
 mod publish;
@@ -17,7 +16,6 @@ mod settle;
 #[cfg(any(feature = "kafka", feature = "rabbitmq", feature = "nats"))]
 mod take_in;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -25,7 +23,7 @@ use postrider_engine::lease::Queue;
 use postrider_engine::transport::{
     Consumer, DELIVERIES, Message, Published, Relay, Subscription, Transport, TransportError,
 };
-use postrider_engine::wake::Waker;
+use postrider_engine::wake::{Hints, Waker};
 use postrider_engine::{Error, Result};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgConnection, PgPool};
@@ -33,7 +31,6 @@ use sqlx::{PgConnection, PgPool};
 pub use log::{From, Kept, Retention};
 
 use consumer::PostgresConsumer;
-use hints::Hints;
 
 /// The transport's name in configuration and metrics.
 pub const NAME: &str = "postgres";
@@ -49,7 +46,7 @@ pub struct PostgresTransport {
     side: PgPool,
     queue: Queue,
     waker: Waker,
-    hints: Arc<Hints>,
+    hints: Hints,
 }
 
 impl PostgresTransport {
@@ -63,7 +60,7 @@ impl PostgresTransport {
         Ok(Self {
             queue: Queue::new(&DELIVERIES)?,
             waker: Waker::new(pool.clone()),
-            hints: Arc::new(Hints::new(side.clone())),
+            hints: Hints::of(side.clone()),
             pool,
             side,
         })
@@ -146,7 +143,6 @@ impl Transport for PostgresTransport {
             for topic in subscription.topics() {
                 self.declare(topic, subscription.group()).await?;
             }
-            self.hints.listen();
             let consumer: Box<dyn Consumer> =
                 Box::new(PostgresConsumer::start(self.clone(), subscription));
             Ok(consumer)

@@ -88,8 +88,10 @@ pub struct Database {
     /// Absent: the embedded PostgreSQL.
     #[serde(deserialize_with = "values::optional")]
     pub url: Option<values::DatabaseUrl>,
-    /// Most connections of this process.
+    /// Most connections for requests and handlers.
     pub pool_size: u32,
+    /// Most connections on which workers claim and settle.
+    pub worker_connections: u32,
     /// How long to wait for the database at start.
     #[serde(with = "postrider_engine::duration")]
     pub connect_timeout: Duration,
@@ -197,11 +199,16 @@ impl Config {
         if server.body_limit.as_u64() == 0 {
             found.push(("server.body_limit", "must be at least 1 byte".into()));
         }
-        if !(2..=1000).contains(&self.database.pool_size) {
-            found.push((
-                "database.pool_size",
-                format!("{} is not between 2 and 1000", self.database.pool_size),
-            ));
+        for (name, connections) in [
+            ("database.pool_size", self.database.pool_size),
+            (
+                "database.worker_connections",
+                self.database.worker_connections,
+            ),
+        ] {
+            if !(2..=1000).contains(&connections) {
+                found.push((name, format!("{connections} is not between 2 and 1000")));
+            }
         }
         found.extend(self.transport.contradictions());
         found.extend(self.store.contradictions());

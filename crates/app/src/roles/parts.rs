@@ -69,7 +69,7 @@ impl Parts {
         let log = PostgresTransport::new(pool.clone()).map_err(failed)?;
         let transport = config.transport.open(log.clone());
         let ground = Ground {
-            side: Side::of(&pool),
+            side: Side::of_at_most(&pool, config.database.worker_connections),
             pool,
             transport,
             log,

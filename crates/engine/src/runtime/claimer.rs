@@ -20,6 +20,7 @@ use super::WorkerOptions;
 use super::ahead::Ahead;
 use super::executor::{Executor, Job};
 use super::flow::{Asked, Depth};
+use super::side::spread;
 use crate::guard::guarded;
 use crate::held::{Kept, answer};
 use crate::lease::{Claim, Item, Kinds, Lease, Mark, Share};
@@ -185,7 +186,7 @@ impl Claimer {
             }
             tokio::select! {
                 () = self.executor.flow.hint.notified() => poll = self.options.poll_min,
-                () = tokio::time::sleep(poll) => poll = (poll * 2).min(self.options.poll_max),
+                () = tokio::time::sleep(spread(poll)) => poll = (poll * 2).min(self.options.poll_max),
                 () = stop.cancelled() => return Ok(()),
             }
         }

@@ -10,6 +10,7 @@ use sqlx::PgPool;
 use tokio::time::Instant;
 
 use super::executor::{Executor, Job};
+use super::side::spread;
 use super::{Handler, WorkerOptions};
 use crate::Result;
 use crate::failure::{Category, Failure};
@@ -36,7 +37,7 @@ impl Rescuer {
         let stop = self.executor.stop.clone();
         let mut further = Mark::START;
         while stop
-            .run_until_cancelled(tokio::time::sleep(self.options.rescue_every))
+            .run_until_cancelled(tokio::time::sleep(spread(self.options.rescue_every)))
             .await
             .is_some()
         {

@@ -8,10 +8,14 @@ use sqlx::{Executor, PgPool};
 use tokio::sync::OnceCell;
 
 use crate::pool::{self, shares_sessions};
+use crate::wake::Hints;
 
-/// As many as eleven busy workers need at once: each listens, claims twice at a time and settles; some more renew, rescue
+/// As many as ten busy workers use at once: each claims twice at a time and settles; two more serve those that renew, rescue
 /// and give signs of life.
-const MOST: u32 = 48;
+const MOST: u32 = 32;
+
+/// One listens, one works.
+const LEAST: u32 = 2;
 
 /// After a rush there are more than needed, and all are used in turn: they go by their age.
 const LIFETIME: Duration = Duration::from_secs(300);
@@ -30,16 +34,26 @@ const FIND_OUT: Duration = Duration::from_secs(2);
 /// The connections on which workers claim, renew and settle, beside the pool that their handlers use. They are made when
 /// they are needed. A worker has some of its own unless it is given these: [`super::Worker::beside`].
 #[derive(Debug, Clone)]
-pub struct Side(PgPool);
+pub struct Side {
+    pool: PgPool,
+    /// For all workers on one of the connections.
+    hints: Hints,
+}
 
 impl Side {
-    /// Connections to where this pool leads. Several workers of one database can share them.
+    /// Connections to where this pool leads, 32 at most. Several workers of one database can share them.
     #[must_use]
     pub fn of(pool: &PgPool) -> Self {
+        Self::of_at_most(pool, MOST)
+    }
+
+    /// The same with another limit. Workers go on with fewer than they would like to have, from two on; they take turns.
+    #[must_use]
+    pub fn of_at_most(pool: &PgPool, connections: u32) -> Self {
         let options = pool.connect_options();
         let own = Arc::new(OnceCell::new());
         let side = pool::options()
-            .max_connections(MOST)
+            .max_connections(connections.max(LEAST))
             .max_lifetime(LIFETIME)
             .idle_timeout(LIFETIME)
             .acquire_timeout(Duration::from_secs(5))
@@ -56,12 +70,25 @@ impl Side {
                 }
             })
             .connect_lazy_with(options.as_ref().clone());
-        Self(side)
+        Self {
+            hints: Hints::of(side.clone()),
+            pool: side,
+        }
     }
 
     pub(super) const fn pool(&self) -> &PgPool {
-        &self.0
+        &self.pool
     }
+
+    pub(super) const fn hints(&self) -> &Hints {
+        &self.hints
+    }
+}
+
+/// This long, or by chance up to a fifth less. Workers that begin together would else look at the same moments for ever, each on
+/// a connection of its own.
+pub(super) fn spread(time: Duration) -> Duration {
+    time.mul_f64(1.0 - 0.2 * rand::random::<f64>())
 }
 
 /// Does each connection have a session to itself? Not if there is no telling.

@@ -18,7 +18,7 @@ use super::registry::Registry;
 use super::rescuer::Rescuer;
 use super::settler::Settler;
 use super::together::Together;
-use super::{Handler, Side, WorkerOptions, listener};
+use super::{Handler, Side, WorkerOptions};
 use crate::held::Kept;
 use crate::lease::{Kinds, Queue, WorkTable};
 use crate::{Error, Result};
@@ -123,6 +123,7 @@ impl Worker {
             kill: kill.clone(),
         });
         let side = self.side.unwrap_or_else(|| Side::of(&self.pool));
+        let mut hints = side.hints().about(self.queue.table());
         let side = side.pool().clone();
         let keeper = Arc::new(Keeper {
             queue: self.queue.clone(),
@@ -150,12 +151,14 @@ impl Worker {
                 let keeper = Arc::clone(&keeper);
                 async move { keeper.promote(busy).await }
             }),
-            background(listener::listen(
-                side.clone(),
-                self.queue.table(),
-                Arc::clone(&executor.flow),
-                stop.clone(),
-            )),
+            background({
+                let flow = Arc::clone(&executor.flow);
+                async move {
+                    while hints.changed().await.is_ok() {
+                        flow.hint.notify_one();
+                    }
+                }
+            }),
         ];
         let settler = tokio::spawn(
             Settler {

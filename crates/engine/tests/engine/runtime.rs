@@ -2,6 +2,7 @@
 
 mod ahead;
 mod backlog;
+mod beside;
 mod handling;
 mod leases;
 mod together;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use postrider_engine::Error;
 use postrider_engine::failure::{Category, Failure};
 use postrider_engine::lease::{Claim, Item, Lease, Mark, Outcome, Settlement, Suspect};
-use postrider_engine::transport::{Delivery, TransportError};
+use postrider_engine::transport::{DELIVERIES, Delivery, TransportError};
 use tokio::task::JoinError;
 use tokio::time::Instant;
 
@@ -61,7 +61,7 @@ impl Shared {
         wait: Duration,
     ) -> Result<Vec<Delivery>, TransportError> {
         let deadline = Instant::now() + wait;
-        let mut hints = self.transport.hints.subscribe();
+        let mut hints = self.transport.hints.about(&DELIVERIES);
         let mut look = self.look.subscribe();
         let mut pause = POLL_MIN;
         loop {

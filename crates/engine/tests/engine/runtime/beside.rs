@@ -1,0 +1,97 @@
+//! Workers beside one another share their connections, and one of those hears hints for all.
+
+use postrider_engine::runtime::Side;
+use postrider_engine::wake::Waker;
+use sqlx::postgres::PgPoolOptions;
+
+use super::*;
+use crate::support::database;
+
+const KINDS: [&str; 4] = ["a", "b", "c", "d"];
+
+const LISTENERS: &str = "
+    select pid from pg_stat_activity where datname = current_database() and query like 'LISTEN%'";
+
+/// One for each kind.
+fn workers(pool: &PgPool, side: &Side, options: &WorkerOptions) -> Vec<Running> {
+    let worker = |kind: &&str| {
+        let handler = Handler::new(|_| async { Ok(Verdict::Done) });
+        let worker = worker(pool).options(options.clone()).beside(side);
+        Running::start(worker.handle(*kind, handler))
+    };
+    KINDS.iter().map(worker).collect()
+}
+
+async fn fill_each(pool: &PgPool, count: i64) {
+    let messages: Vec<Message> = KINDS
+        .iter()
+        .flat_map(|kind| (0..count).map(|n| Message::new(*kind, &n).unwrap()))
+        .collect();
+    enqueue_many(&mut pool.acquire().await.unwrap(), &messages)
+        .await
+        .unwrap();
+}
+
+async fn listeners(pool: &PgPool) -> Vec<i32> {
+    sqlx::query_scalar(LISTENERS).fetch_all(pool).await.unwrap()
+}
+
+#[tokio::test]
+async fn one_connection_hears_hints_for_all_and_another_after_it_broke() {
+    let db = database().await;
+    let pool = db.pool();
+    let hour = Duration::from_secs(3600);
+    let sleepy = WorkerOptions {
+        poll_min: hour,
+        poll_max: hour,
+        ..options()
+    };
+    let running = workers(&pool, &Side::of(&pool), &sleepy);
+    let waker = Waker::new(pool.clone());
+    for _ in 0..2 {
+        eventually("one listens", async || {
+            let found = listeners(&pool).await.len();
+            if found == 1 { Ok(()) } else { Err(found) }
+        })
+        .await;
+        fill_each(&pool, 1).await;
+        waker.wake(&OUTBOX);
+        empty(&pool).await;
+        // Nobody is told of these, but who listens anew looks.
+        fill_each(&pool, 1).await;
+        let broken: bool = sqlx::query_scalar("select pg_terminate_backend($1)")
+            .bind(listeners(&pool).await[0])
+            .fetch_one(&pool)
+            .await
+            .unwrap();
+        assert!(broken);
+        empty(&pool).await;
+    }
+    for worker in running {
+        worker.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn workers_go_on_with_two_connections_between_them() {
+    let db = database().await;
+    let few = PgPoolOptions::new()
+        .max_connections(1)
+        .connect_with(db.connect_options().application_name("few"))
+        .await
+        .unwrap();
+    let pool = db.pool();
+    fill_each(&pool, 2_000).await;
+    let running = workers(&few, &Side::of_at_most(&few, 2), &options());
+    empty(&pool).await;
+    let open: i64 = sqlx::query_scalar(
+        "select count(*) from pg_stat_activity where datname = current_database() and application_name = 'few'",
+    )
+    .fetch_one(&pool)
+    .await
+    .unwrap();
+    assert!(open <= 3, "{open} connections");
+    for worker in running {
+        worker.stop().await;
+    }
+}
