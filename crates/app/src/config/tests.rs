@@ -199,3 +199,15 @@ fn a_word_that_is_no_log_level_is_refused() {
     assert!(load_with("", &[], &[("log.level", "verbos")]).is_err());
     assert!(load_with("", &[], &[("log.level", "info,sqlx=warn")]).is_ok());
 }
+
+#[test]
+fn too_few_connections_to_work_with_are_refused() {
+    for key in ["database.pool_size", "database.worker_connections"] {
+        let message = load_with("", &[], &[(key, "1")]).expect_err("refused");
+        assert!(
+            message.contains(key) && message.contains("1 is not between 2 and 1000"),
+            "{message}"
+        );
+        load_with("", &[], &[(key, "2")]).expect("two will do");
+    }
+}
