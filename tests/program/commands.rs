@@ -51,6 +51,17 @@ async fn a_database_that_can_not_be_had_ends_with_4_and_tells_no_secret() {
 }
 
 #[tokio::test]
+async fn a_cursor_that_begins_with_a_hyphen_is_no_option() {
+    // One in 64 does.
+    for list in [&["dead", "list"][..], &["evidence", "show", "7"]] {
+        let output =
+            run_with(&[list, &["--cursor", "-aQ", "--server", "http://127.0.0.1:1"]].concat())
+                .await;
+        assert_eq!(output.status.code(), Some(6), "{}", stderr(&output));
+    }
+}
+
+#[tokio::test]
 async fn a_wrong_command_line_ends_with_2_and_a_server_that_is_not_there_with_6() {
     assert_eq!(run_with(&["srve"]).await.status.code(), Some(2));
     assert_eq!(

@@ -30,7 +30,7 @@ enum Verb {
         /// The job.
         id: String,
         /// Where the rows go on: `next_cursor` of the answer before.
-        #[arg(long)]
+        #[arg(long, allow_hyphen_values = true)]
         cursor: Option<String>,
     },
     /// List jobs, the newest first.

@@ -13,7 +13,7 @@ pub(super) struct Paging {
     #[arg(long, default_value = "50")]
     limit: String,
     /// Where to go on: `next_cursor` of the list before.
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     cursor: Option<String>,
 }
 
