@@ -55,6 +55,9 @@ async fn a_payment_is_made_shown_listed_and_reconciled_from_the_command_line() {
         (code, &refused["reason"]),
         (Some(1), &json!("INSUFFICIENT_FUNDS"))
     );
+    // The server says what is wrong with it.
+    let negative = pay.map(|word| if word == "12.50" { "-5" } else { word });
+    assert_eq!(call("payments", &negative).await.0, Some(7));
     let (_, listed) = call("payments", &["list", "--status", "succeed"]).await;
     assert_eq!(listed["items"], json!([paid]));
     let (_, account) = call("wallet", &["show", "acc-1", "--entries"]).await;

@@ -68,10 +68,10 @@ struct Send {
     #[arg(long, required_unless_present = "file", value_parser = ["buy", "sell"])]
     side: Option<String>,
     /// How much.
-    #[arg(long, required_unless_present = "file")]
+    #[arg(long, required_unless_present = "file", allow_negative_numbers = true)]
     quantity: Option<String>,
     /// The limit; without one it is a market order.
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     limit_price: Option<String>,
     /// For how long the broker keeps it.
     #[arg(long, value_parser = ["day", "gtc", "ioc", "fok"])]

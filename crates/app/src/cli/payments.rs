@@ -42,7 +42,7 @@ struct Pay {
     #[arg(long)]
     account: String,
     /// How much, such as 12.50.
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     amount: String,
     /// The currency's three letters.
     #[arg(long)]

@@ -34,7 +34,7 @@ enum Verb {
         #[arg(long)]
         currency: String,
         /// What it begins with.
-        #[arg(long, default_value = "0")]
+        #[arg(long, default_value = "0", allow_negative_numbers = true)]
         balance: String,
     },
 }
