@@ -67,6 +67,13 @@ impl Error {
         }
     }
 
+    /// Did the server itself say no, so that nothing was committed and the same again would be refused again? After anything
+    /// else, a broken connection above all, nobody knows.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Database(sqlx::Error::Database(_))) && !self.is_transient()
+    }
+
     /// Would the same call have a chance if it were repeated a little later?
     ///
     /// True for lost connections, a full pool, a server that starts or stops, deadlocks and serialization failures.

@@ -8,10 +8,7 @@ use futures_util::FutureExt;
 use crate::{Error, Result};
 
 /// Turns a panic in this call into an error.
-pub(crate) async fn guarded<T>(
-    what: &'static str,
-    call: impl Future<Output = Result<T>>,
-) -> Result<T> {
+pub async fn guarded<T>(what: &'static str, call: impl Future<Output = Result<T>>) -> Result<T> {
     AssertUnwindSafe(call)
         .catch_unwind()
         .await

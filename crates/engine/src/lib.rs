@@ -18,7 +18,7 @@ pub mod doctor;
 pub mod duration;
 pub mod error;
 pub mod failure;
-mod guard;
+pub mod guard;
 mod held;
 pub mod inbox;
 pub mod journal;

@@ -320,9 +320,7 @@ fn in_order_of_arrival<'a>(
 fn was_refused(error: &LedgerError) -> bool {
     match error {
         LedgerError::Busy { .. } => true,
-        LedgerError::Engine(error) => {
-            matches!(error, Error::Database(sqlx::Error::Database(_))) && !error.is_transient()
-        }
+        LedgerError::Engine(error) => error.is_refusal(),
         LedgerError::Unknown(_) | LedgerError::NotNow { .. } => false,
     }
 }

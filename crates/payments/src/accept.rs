@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use postrider_engine::{Error, wake::Waker};
+use postrider_engine::{Error, guard::guarded, wake::Waker};
 use sqlx::PgPool;
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
@@ -91,14 +91,32 @@ impl Writer {
             // Nobody waits for an answer any more: the client will repeat, if it brought a uuid.
             batch.retain(|post: &Post| !post.reply.is_closed());
             let payments: Vec<&Payment> = batch.iter().map(|post| &post.payment).collect();
-            let answers = match self.accept(&payments).await {
+            let answers = match self.accept_guarded(&payments).await {
                 Ok(answers) => answers.into_iter().map(Ok).collect(),
+                Err(error) if payments.len() > 1 && error.is_refusal() => {
+                    self.one_by_one(&payments).await
+                }
                 Err(error) => unanswered(payments.len(), error),
             };
             for (post, answer) in batch.drain(..).zip(answers) {
                 let _ = post.reply.send(answer);
             }
         }
+    }
+
+    /// A panic costs the batch that it hit; a writer that vanished would refuse its uuids for ever.
+    async fn accept_guarded(&self, payments: &[&Payment]) -> Result<Vec<Answer>, Error> {
+        guarded("the acceptance of payments", self.accept(payments)).await
+    }
+
+    /// One of them is bad: it fails alone.
+    async fn one_by_one(&self, payments: &[&Payment]) -> Vec<Result<Answer, Error>> {
+        let mut answers = Vec::with_capacity(payments.len());
+        for payment in payments {
+            let alone = self.accept_guarded(std::slice::from_ref(payment)).await;
+            answers.push(alone.and_then(|mut answers| answers.pop().ok_or_else(vanished)));
+        }
+        answers
     }
 
     async fn accept(&self, payments: &[&Payment]) -> Result<Vec<Answer>, Error> {

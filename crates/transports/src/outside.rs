@@ -231,14 +231,14 @@ impl Transport for OutsideTransport {
             for topic in subscription.topics() {
                 self.declare(topic, &group).await?;
             }
-            let sources = self.broker.sources(&group, subscription.topics());
+            let topics = subscription.topics().to_vec();
             let local = self.local.subscribe(subscription).await?;
             let consumer: Box<dyn Consumer> = Box::new(OutsideConsumer::start(
                 local,
-                self.broker.name(),
-                sources,
+                &self.broker,
                 &self.local,
                 &group,
+                &topics,
                 self.options,
             ));
             Ok(consumer)

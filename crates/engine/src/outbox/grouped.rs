@@ -143,11 +143,9 @@ async fn write(
     }
 }
 
-/// The server itself said no: nothing was committed. After anything else, a broken connection above all, the batch may
-/// have been committed, and repeating it could enqueue everything twice.
+/// Nothing was committed. After anything else the batch may have been, and repeating it could enqueue everything twice.
 fn was_refused(error: &Error) -> bool {
-    matches!(error, Error::Database(sqlx::Error::Database(_)))
-        && (!error.is_transient() || is_lock_timeout(error))
+    error.is_refusal() || is_lock_timeout(error)
 }
 
 fn is_lock_timeout(error: &Error) -> bool {

@@ -3,7 +3,8 @@
 //! Effect and inbox commit together, and where the transport lives in the same database the acknowledgement does, too.
 //! What goes wrong unexpectedly is the mode's business. `chance`: it is rolled back, written to `wallet.failure`, and the
 //! message is acknowledged; the call back after a commit is made once. `assured`: the message comes again a bounded
-//! number of times and is a dead letter then; the call back is written with the deduction ([`super::notify`]).
+//! number of times and is a dead letter then, which is written to `wallet.failure` first; the call back is written with
+//! the deduction ([`super::notify`]).
 //!
 //! A wallet whose database is away, or a process that was killed, has not handled the message: it comes again either
 //! way, and the inbox makes that once.
@@ -15,11 +16,14 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use postrider_engine::{
     error::database_is_transient,
-    failure::Failure,
-    runtime::Verdict,
+    failure::{Category, Failure},
+    lease::Outcome as Fate,
+    retry::Policy,
+    runtime::{Verdict, decide},
     transport::{Consumer, Delivery, Receipt, Subscription, Transport, TransportError},
     wake::Waker,
 };
+use sqlx::{Postgres, Transaction};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -46,6 +50,7 @@ pub struct Listener {
     wallet: Wallet,
     waker: Waker,
     mode: Mode,
+    policy: Policy,
     batch: usize,
     callback: Arc<dyn Callback>,
     calls: Arc<Semaphore>,
@@ -55,6 +60,23 @@ pub struct Listener {
 struct Held {
     bill: Bill,
     receipt: Receipt,
+    /// Failed attempts before this one.
+    attempts: u32,
+}
+
+/// A message that the listener failed over, as far as it is known.
+#[derive(Clone, Copy)]
+struct Whose {
+    uuid: Option<Uuid>,
+    message_id: Uuid,
+    attempts: u32,
+}
+
+/// What keeps messages from being taken in.
+enum Trouble {
+    Database(sqlx::Error),
+    /// A mistake of ours: an exception like any other.
+    Panicked,
 }
 
 impl Listener {
@@ -73,7 +95,8 @@ impl Listener {
             subscription: Subscription::new(GROUP, [TOPIC])?
                 .lease(settings.lease.seconds)
                 .prefetch(2 * settings.wallet.batch)
-                .policy(policy),
+                .policy(policy.clone()),
+            policy,
             waker: Waker::new(wallet.pool.clone()),
             wallet,
             mode: settings.delivery,
@@ -159,14 +182,25 @@ impl Listener {
     ) -> Vec<News> {
         let mut held = Vec::with_capacity(deliveries.len());
         for Delivery {
-            message, receipt, ..
+            message,
+            receipt,
+            attempts,
+            ..
         } in deliveries
         {
             match Bill::read(&message) {
-                Ok(bill) => held.push(Held { bill, receipt }),
+                Ok(bill) => held.push(Held {
+                    bill,
+                    receipt,
+                    attempts,
+                }),
                 Err(failure) => {
-                    let id = message.id.uuid();
-                    self.give_up(consumer, shares, receipt, (None, id), failure)
+                    let whose = Whose {
+                        uuid: None,
+                        message_id: message.id.uuid(),
+                        attempts,
+                    };
+                    self.give_up(consumer, shares, receipt, whose, failure)
                         .await;
                 }
             }
@@ -177,11 +211,14 @@ impl Listener {
             Err(held) => {
                 let mut news = Vec::new();
                 for one in held {
-                    let (uuid, id) = (one.bill.uuid, one.bill.message_id);
+                    let whose = Whose {
+                        uuid: Some(one.bill.uuid),
+                        message_id: one.bill.message_id,
+                        attempts: one.attempts,
+                    };
                     match self.alone(consumer, shares, one).await {
                         Ok(told) => news.extend(told),
                         Err((receipt, failure)) => {
-                            let whose = (Some(uuid), id);
                             self.give_up(consumer, shares, receipt, whose, failure)
                                 .await;
                         }
@@ -202,13 +239,14 @@ impl Listener {
         if held.is_empty() {
             return Ok(Vec::new());
         }
+        let attempts: Vec<u32> = held.iter().map(|held| held.attempts).collect();
         let (bills, receipts): (Vec<Bill>, Vec<Receipt>) = held
             .into_iter()
             .map(|held| (held.bill, held.receipt))
             .unzip();
         match self.attempt(consumer, shares, &bills, receipts).await {
             Ok(news) => Ok(news),
-            Err((receipts, error)) if is_outage(&error) => {
+            Err((receipts, Trouble::Database(error))) if is_outage(&error) => {
                 tracing::warn!(%error, messages = receipts.len(), "the wallet's database is away; they come again");
                 let put_off = receipts
                     .into_iter()
@@ -219,7 +257,12 @@ impl Listener {
             Err((receipts, _)) => Err(bills
                 .into_iter()
                 .zip(receipts)
-                .map(|(bill, receipt)| Held { bill, receipt })
+                .zip(attempts)
+                .map(|((bill, receipt), attempts)| Held {
+                    bill,
+                    receipt,
+                    attempts,
+                })
                 .collect()),
         }
     }
@@ -228,15 +271,23 @@ impl Listener {
         &self,
         consumer: &dyn Consumer,
         shares: bool,
-        Held { bill, receipt }: Held,
+        Held { bill, receipt, .. }: Held,
     ) -> Result<Vec<News>, (Receipt, Failure)> {
         let attempt = self.attempt(consumer, shares, std::slice::from_ref(&bill), vec![receipt]);
-        let (mut receipts, error) = match attempt.await {
+        let (mut receipts, trouble) = match attempt.await {
             Ok(news) => return Ok(news),
             Err(failed) => failed,
         };
         let Some(receipt) = receipts.pop() else {
             return Ok(Vec::new());
+        };
+        let error = match trouble {
+            Trouble::Database(error) => error,
+            Trouble::Panicked => {
+                let text = "the wallet's listener panicked, which is a bug";
+                let failure = Failure::with_category("LISTENER_PANIC", Category::System, text);
+                return Err((receipt, failure));
+            }
         };
         if database_is_transient(&error) {
             tracing::warn!(%error, uuid = %bill.uuid, "the wallet can't take the payment in now; it comes again");
@@ -251,22 +302,20 @@ impl Listener {
         Err((receipt, Failure::from_error("UNEXPECTED", &error)))
     }
 
-    /// Deducts, commits and acknowledges. Only what the database refused before anything was settled is an error.
+    /// Deducts, commits and acknowledges. Only what went wrong before anything was settled is an error.
     async fn attempt(
         &self,
         consumer: &dyn Consumer,
         shares: bool,
         bills: &[Bill],
         receipts: Vec<Receipt>,
-    ) -> Result<Vec<News>, (Vec<Receipt>, sqlx::Error)> {
-        let owed = self.mode == Mode::Assured;
-        let (mut tx, news) = match store::take_in(&self.wallet.pool, bills, owed).await {
-            Ok(taken) => taken,
-            Err(error) => return Err((receipts, error)),
+    ) -> Result<Vec<News>, (Vec<Receipt>, Trouble)> {
+        let taking = AssertUnwindSafe(self.take_in(bills)).catch_unwind();
+        let (mut tx, news) = match taking.await {
+            Ok(Ok(taken)) => taken,
+            Ok(Err(error)) => return Err((receipts, Trouble::Database(error))),
+            Err(_) => return Err((receipts, Trouble::Panicked)),
         };
-        if let Err(error) = postrider_crashpoint::point!("wallet.before_commit") {
-            return Err((receipts, sqlx::Error::Io(std::io::Error::other(error))));
-        }
         if shares {
             if let Err(error) = consumer.settle_in(&mut tx, receipts).await {
                 report(Err(error));
@@ -279,7 +328,7 @@ impl Listener {
             }
         } else {
             if let Err(error) = tx.commit().await {
-                return Err((receipts, error));
+                return Err((receipts, Trouble::Database(error)));
             }
             if let Err(error) = postrider_crashpoint::point!("wallet.before_ack") {
                 tracing::warn!(%error, "not acknowledged; they come again");
@@ -296,32 +345,36 @@ impl Listener {
         Ok(news)
     }
 
+    async fn take_in(
+        &self,
+        bills: &[Bill],
+    ) -> Result<(Transaction<'static, Postgres>, Vec<News>), sqlx::Error> {
+        let owed = self.mode == Mode::Assured;
+        let taken = store::take_in(&self.wallet.pool, bills, owed).await?;
+        postrider_crashpoint::point!("wallet.before_commit")
+            .map_err(|error| sqlx::Error::Io(std::io::Error::other(error)))?;
+        Ok(taken)
+    }
+
     /// An exception over one message.
     async fn give_up(
         &self,
         consumer: &dyn Consumer,
         shares: bool,
         receipt: Receipt,
-        (uuid, message_id): (Option<Uuid>, Uuid),
+        whose: Whose,
         failure: Failure,
     ) {
-        let shown = uuid.map(|uuid| uuid.to_string());
+        let shown = whose.uuid.map(|uuid| uuid.to_string());
         let uuid_text = shown.as_deref().unwrap_or("unreadable");
+        let message_id = whose.message_id;
         if self.mode == Mode::Assured {
-            tracing::warn!(
-                uuid = uuid_text, message = %message_id, error_code = failure.code(), error = failure.message(),
-                "the wallet's listener failed over a message; it comes again, or is a dead letter"
-            );
-            report(
-                consumer
-                    .settle_one(receipt, Verdict::retry(failure))
-                    .await
-                    .map(drop),
-            );
+            let verdict = self.last_or_again(whose, uuid_text, failure).await;
+            report(consumer.settle_one(receipt, verdict).await.map(drop));
             return;
         }
         match self
-            .swallow(consumer, shares, receipt, (uuid, message_id), &failure)
+            .swallow(consumer, shares, receipt, whose, &failure)
             .await
         {
             Ok(()) => {
@@ -337,19 +390,49 @@ impl Listener {
         }
     }
 
+    /// It comes again, or this was the last attempt and it is a dead letter. That is written down before: the message may come
+    /// again all the same, and what was taken in outweighs a failure.
+    async fn last_or_again(&self, whose: Whose, uuid: &str, failure: Failure) -> Verdict {
+        let message = whose.message_id;
+        let attempts = i32::try_from(whose.attempts).unwrap_or(i32::MAX);
+        let (code, error) = (failure.code(), failure.message());
+        let again = Verdict::retry(failure.clone());
+        let is_last = matches!(
+            decide(&self.policy, again.clone(), attempts, 0.5),
+            Fate::Dead { .. }
+        );
+        if !is_last {
+            tracing::warn!(uuid, %message, error_code = code, error, "the wallet's listener failed over a message; it comes again");
+            return again;
+        }
+        let written = async {
+            let mut connection = self.wallet.pool.acquire().await?;
+            store::failed(&mut connection, whose.uuid, message, &failure).await
+        };
+        if let Err(error) = written.await {
+            tracing::warn!(%error, uuid, "a failure could not be written down; the message comes again");
+            return Verdict::Snooze(WAIT);
+        }
+        tracing::error!(
+            uuid, %message, reason = "LISTENER_FAILED", error_code = code, error,
+            "the wallet's listener failed over a message for the last time; it is a dead letter"
+        );
+        again
+    }
+
     /// Writes the failure down, in a transaction of its own after the rollback, and acknowledges.
     async fn swallow(
         &self,
         consumer: &dyn Consumer,
         shares: bool,
         receipt: Receipt,
-        (uuid, message_id): (Option<Uuid>, Uuid),
+        whose: Whose,
         failure: &Failure,
     ) -> Result<(), TransportError> {
         let trouble =
             |error: sqlx::Error| TransportError::of_engine(self.transport.name(), error.into());
         let mut tx = self.wallet.pool.begin().await.map_err(trouble)?;
-        store::failed(&mut tx, uuid, message_id, failure)
+        store::failed(&mut tx, whose.uuid, whose.message_id, failure)
             .await
             .map_err(trouble)?;
         if shares {

@@ -288,7 +288,7 @@ pub(super) async fn verdicts(
     Ok(rows.into_iter().map(verdict).collect())
 }
 
-/// A failure that was swallowed, after everything else was rolled back.
+/// The listener gave a message up, after everything else was rolled back.
 pub(super) async fn failed(
     tx: &mut PgConnection,
     uuid: Option<Uuid>,

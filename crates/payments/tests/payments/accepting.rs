@@ -72,6 +72,25 @@ async fn many_posts_of_one_uuid_at_once_are_one_payment() {
 }
 
 #[tokio::test]
+async fn what_the_database_refuses_fails_alone() {
+    let house = House::new(json!({})).await;
+    sqlx::query("alter table payments.request add constraint nobody_wants_it check (account_id <> 'unwanted')")
+        .execute(&house.pool)
+        .await
+        .unwrap();
+    // At once, so that they share batches.
+    let posts = (0..40).map(|n| {
+        let account = if n % 8 == 0 { "unwanted" } else { "acc-1" };
+        house.post(payment(Uuid::now_v7(), account, "1"))
+    });
+    let answers = futures_util::future::join_all(posts).await;
+    for (n, (status, answer)) in answers.into_iter().enumerate() {
+        let asked = if n % 8 == 0 { 500 } else { 202 };
+        assert_eq!(status, asked, "{n}: {answer}");
+    }
+}
+
+#[tokio::test]
 async fn what_is_wrong_is_refused_by_name_and_nothing_is_stored() {
     let house = House::new(json!({})).await;
     let good = payment(Uuid::now_v7(), "acc-1", "1");

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use postrider_testkit::{crash, within};
+use postrider_testkit::crash::{self, Arm, Armed};
+use postrider_testkit::within;
 use serde_json::json;
 use uuid::Uuid;
 
@@ -10,7 +11,18 @@ use crate::support::{DEADLINE, House, payment};
 
 #[tokio::test]
 async fn a_failure_at_any_point_loses_nothing_and_deducts_nothing_twice() {
-    for point in crash::declared_in(concat!(env!("CARGO_MANIFEST_DIR"), "/src")) {
+    at_every_point(Arm::error, |_| true).await;
+}
+
+#[tokio::test]
+async fn a_panic_at_any_point_of_a_part_loses_nothing_and_ends_no_part() {
+    // A reconciliation runs in the caller's task, which is the test here.
+    at_every_point(Arm::panic, |point| !point.starts_with("reconcile.")).await;
+}
+
+async fn at_every_point(act: fn(Arm) -> Armed, wanted: fn(&str) -> bool) {
+    let points = crash::declared_in(concat!(env!("CARGO_MANIFEST_DIR"), "/src"));
+    for point in points.into_iter().filter(|point| wanted(point)) {
         let mode = if point.starts_with("notify.") {
             "assured"
         } else {
@@ -19,7 +31,7 @@ async fn a_failure_at_any_point_loses_nothing_and_deducts_nothing_twice() {
         // Apart: there the acknowledgement is a step of its own.
         let house = House::apart(json!({ "delivery": mode })).await;
         house.open("acc-1", "100").await;
-        let trap = crash::at(&point).error();
+        let trap = act(crash::at(&point));
         let uuid = Uuid::now_v7();
         within(DEADLINE, "it is accepted", async || {
             match house.post(payment(uuid, "acc-1", "30")).await {

@@ -117,6 +117,26 @@ async fn guarantee_3_the_listener_handles_a_message_once_and_an_exception_is_ack
 }
 
 #[tokio::test]
+async fn guarantee_3_holds_for_a_panic_too() {
+    let house = House::new(json!({})).await;
+    house.open("acc-1", "100").await;
+    let trap = crash::at("wallet.before_commit").on_every_hit().panic();
+    house.work();
+    let uuid = Uuid::now_v7();
+    house.pay(uuid, "acc-1", "10").await;
+    house.stands(uuid, "PENDING", Some("LISTENER_FAILED")).await;
+    drop(trap);
+    let again = Uuid::now_v7();
+    house.pay(again, "acc-1", "10").await;
+    house.stands(again, "SUCCEED", None).await;
+    assert_eq!(house.balance("acc-1").await, "90.00");
+    let held =
+        "select count(*) from postrider.delivery where finished_at is null or state = 'dead'";
+    assert_eq!(house.count(held).await, 0, "acknowledged");
+    house.audit().await;
+}
+
+#[tokio::test]
 async fn guarantee_4_inbox_and_deduction_commit_together_and_the_call_back_is_one_attempt() {
     let calls = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&calls);

@@ -1,5 +1,6 @@
 //! A consumer: deliveries of the database, with the intake that fills it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all};
@@ -10,8 +11,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::intake::Intake;
-use super::{Options, Source};
+use super::{Broker, Options};
 use crate::PostgresTransport;
+
+/// How long after a panic a new intake begins.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Receives for one group what its intakes bring. Dropped, it takes nothing in any more.
 #[derive(Debug)]
@@ -24,29 +28,71 @@ pub(super) struct OutsideConsumer {
 impl OutsideConsumer {
     pub fn start(
         local: Box<dyn Consumer>,
-        broker: &'static str,
-        sources: Vec<Box<dyn Source>>,
+        broker: &Arc<dyn Broker>,
         database: &PostgresTransport,
         group: &str,
+        topics: &[String],
         options: Options,
     ) -> Self {
         let stop = CancellationToken::new();
-        let intake = |source| {
-            let intake = Intake {
-                source,
-                pending: Vec::new(),
-                local: database.clone(),
+        let sources = broker.sources(group, topics).len();
+        let start = |place| {
+            let intakes = Intakes {
+                broker: Arc::clone(broker),
+                database: database.clone(),
                 group: group.to_owned(),
-                broker,
+                topics: topics.to_vec(),
+                place,
                 options,
             };
-            AbortOnDropHandle::new(tokio::spawn(intake.run(stop.clone())))
+            AbortOnDropHandle::new(tokio::spawn(intakes.run(stop.clone())))
         };
         Self {
             local,
-            intakes: sources.into_iter().map(intake).collect(),
+            intakes: (0..sources).map(start).collect(),
             stop,
         }
+    }
+}
+
+/// One intake after the other from the source at this place: the next begins when a source has panicked, as after a crash.
+struct Intakes {
+    broker: Arc<dyn Broker>,
+    database: PostgresTransport,
+    group: String,
+    topics: Vec<String>,
+    place: usize,
+    options: Options,
+}
+
+impl Intakes {
+    async fn run(self, stop: CancellationToken) {
+        while let Some(intake) = self.next() {
+            let Err(error) = intake.run(stop.clone()).await else {
+                return;
+            };
+            tracing::error!(%error, group = self.group, broker = self.broker.name(), "which is a bug; a new one takes its place");
+            if stop
+                .run_until_cancelled(tokio::time::sleep(AGAIN))
+                .await
+                .is_none()
+            {
+                return;
+            }
+        }
+    }
+
+    fn next(&self) -> Option<Intake> {
+        let mut sources = self.broker.sources(&self.group, &self.topics).into_iter();
+        Some(Intake {
+            source: sources.nth(self.place)?,
+            pending: Vec::new(),
+            asking: false,
+            local: self.database.clone(),
+            group: self.group.clone(),
+            broker: self.broker.name(),
+            options: self.options,
+        })
     }
 }
 

@@ -3,8 +3,10 @@
 //! The crash between any two steps: before the commit the broker delivers again; between commit and acknowledgement it
 //! delivers again too, and the database recognises what it has. Two intakes at once are safe for the same reason.
 
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use postrider_crashpoint as crashpoint;
 use postrider_engine::Error;
 use postrider_engine::error::database_is_transient;
@@ -28,6 +30,8 @@ pub(super) struct Intake {
     pub source: Box<dyn Source>,
     /// Fetched and not stored yet. Nothing is fetched behind it, or it would be overtaken.
     pub pending: Vec<Message>,
+    /// Is the source at work? A panic there leaves it in a state that nobody knows.
+    pub asking: bool,
     pub local: PostgresTransport,
     pub group: String,
     pub broker: &'static str,
@@ -35,8 +39,9 @@ pub(super) struct Intake {
 }
 
 impl Intake {
-    /// Works until told to stop. Waits for a broker or a database that is away.
-    pub async fn run(mut self, stop: CancellationToken) {
+    /// Works until told to stop. Waits for a broker or a database that is away. An error if its source panicked: then it takes
+    /// another one.
+    pub async fn run(mut self, stop: CancellationToken) -> Result<(), Error> {
         let mut pause = FIRST_PAUSE;
         let count_every = COUNT_EVERY.min(u64::from(self.options.backlog / 4));
         let mut since_count = count_every;
@@ -48,9 +53,15 @@ impl Intake {
                 }
                 self.step().await
             };
+            let step = AssertUnwindSafe(step).catch_unwind();
             // A step that is dropped is a crash, which costs nothing but a redelivery.
             let Some(done) = stop.run_until_cancelled(step).await else {
-                return;
+                return Ok(());
+            };
+            let done = match done {
+                Ok(done) => done,
+                Err(_) if self.asking => return Err(Error::Panicked("a broker's source")),
+                Err(_) => Err(self.of_engine(Error::Panicked("taking in"))),
             };
             match done {
                 Ok(count) => {
@@ -64,12 +75,16 @@ impl Intake {
                 }
             }
         }
+        Ok(())
     }
 
     /// How many came.
     async fn step(&mut self) -> Result<u64, TransportError> {
         if self.pending.is_empty() {
-            self.pending = self.source.fetch(WAIT).await?;
+            self.asking = true;
+            let fetched = self.source.fetch(WAIT).await;
+            self.asking = false;
+            self.pending = fetched?;
         }
         if self.pending.is_empty() {
             return Ok(0);
@@ -85,7 +100,10 @@ impl Intake {
         count("new", new);
         count("duplicate", came - new);
         self.point(crashpoint::point!("intake.before_acknowledging"))?;
-        self.source.acknowledge().await?;
+        self.asking = true;
+        let acknowledged = self.source.acknowledge().await;
+        self.asking = false;
+        acknowledged?;
         Ok(came)
     }
 
@@ -132,7 +150,9 @@ impl Intake {
             "the broker keeps the rest until half are handled"
         );
         loop {
+            self.asking = true;
             self.source.rest(REST).await;
+            self.asking = false;
             let count = backlog(&self.local, &self.group).await;
             if !full(
                 count.map_err(|error| self.trouble(error))?,
@@ -144,7 +164,11 @@ impl Intake {
     }
 
     fn trouble(&self, error: sqlx::Error) -> TransportError {
-        TransportError::of_engine(self.broker, Error::Database(error))
+        self.of_engine(Error::Database(error))
+    }
+
+    fn of_engine(&self, error: Error) -> TransportError {
+        TransportError::of_engine(self.broker, error)
     }
 
     fn point(&self, reached: Result<(), crashpoint::Injected>) -> Result<(), TransportError> {

@@ -4,6 +4,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use postrider_engine::Result;
+use postrider_engine::guard::guarded;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -31,30 +32,23 @@ pub(super) async fn keep(shared: Arc<Shared>, mut dropped: mpsc::UnboundedReceiv
         if renewed.elapsed() >= renew_every {
             renewed = Instant::now();
             // Longer than until the next one makes no sense.
-            match tokio::time::timeout(renew_every, renew(&shared)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    tracing::warn!(%error, group = shared.group(), "leases could not be renewed");
-                }
-                Err(_) => tracing::warn!(
-                    group = shared.group(),
-                    "leases could not be renewed in time"
-                ),
+            if let Err(error) = guarded("renewing", renew(&shared, renew_every)).await {
+                tracing::warn!(%error, group = shared.group(), "leases could not be renewed");
             }
         }
-        if let Err(error) = promote(&shared).await {
+        if let Err(error) = guarded("promoting", promote(&shared)).await {
             tracing::debug!(%error, "ordering keys wait to be promoted");
         }
         if swept.elapsed() >= SWEEP_EVERY {
             swept = Instant::now();
-            if let Err(error) = sweep(&shared).await {
+            if let Err(error) = guarded("sweeping", sweep(&shared)).await {
                 tracing::debug!(%error, "ordering keys were not swept");
             }
         }
     }
 }
 
-async fn renew(shared: &Shared) -> Result<()> {
+async fn renew(shared: &Shared, patience: Duration) -> Result<()> {
     let mut held = shared.held.lock().await;
     metrics::gauge!("postrider_deliveries_held", "group" => shared.group().to_owned())
         .set(held.len() as f64);
@@ -63,11 +57,15 @@ async fn renew(shared: &Shared) -> Result<()> {
     }
     let mut connection = shared.transport.side.acquire().await?;
     let leases = held.values().map(|held| &held.lease);
-    let lost = shared
-        .transport
-        .queue
-        .renew(&mut connection, leases, shared.subscription.lease)
-        .await?;
+    let queue = &shared.transport.queue;
+    let renewal = queue.renew(&mut connection, leases, shared.subscription.lease);
+    let Ok(lost) = tokio::time::timeout(patience, renewal).await else {
+        // A link that went silent: nobody else should wait on it.
+        connection.close_on_drop();
+        let silent = std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer in time");
+        return Err(sqlx::Error::Io(silent).into());
+    };
+    let lost = lost?;
     if lost.is_empty() {
         return Ok(());
     }

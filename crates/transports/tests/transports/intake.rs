@@ -130,6 +130,22 @@ async fn a_crash_between_commit_and_acknowledgement_is_recognised(broker: &Share
     assert_eq!(deliveries(&broker.db, &names.group).await, 0);
 }
 
+/// The consumer stays the same: nobody but the intake itself can begin anew.
+async fn a_panic_at_any_step_costs_a_redelivery_and_no_intake(broker: &Shared) {
+    for point in ["intake.before_commit", "intake.before_acknowledging"] {
+        let names = Names::new("panic");
+        let transport = broker.transport();
+        let trap = crash::at(point).panic();
+        let consumer = transport.subscribe(names.subscription()).await.unwrap();
+        let messages: Vec<Message> = (0..6).map(|n| names.message(n)).collect();
+        publish(&transport, &messages[..5]).await;
+        within(DEADLINE, "it panicked", async || trap.fired() == 1).await;
+        publish(&transport, &messages[5..]).await;
+        assert_eq!(drain(&*consumer, 6).await, numbers(0..6), "{point}");
+        assert_eq!(deliveries(&broker.db, &names.group).await, 0);
+    }
+}
+
 /// A body that is no JSON, no headers, no id: it comes as a text, and those behind it come as well.
 async fn a_strangers_message_blocks_nobody(broker: &Shared) {
     let names = Names::new("stranger");
@@ -339,6 +355,7 @@ macro_rules! on {
         on!($module, $kind;
             a_crash_before_the_commit_loses_nothing_and_keeps_the_order,
             a_crash_between_commit_and_acknowledgement_is_recognised,
+            a_panic_at_any_step_costs_a_redelivery_and_no_intake,
             a_strangers_message_blocks_nobody,
             a_subscription_that_is_a_row_is_brought_to_the_broker,
             what_waits_in_the_database_is_bounded,
