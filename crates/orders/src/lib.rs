@@ -43,7 +43,8 @@ pub const fn migrations() -> postrider_engine::migrate::MigrationSet {
             "0002_paper_orders",
             "0003_ordering",
             "0004_cause",
-            "0005_steady_plans"
+            "0005_steady_plans",
+            "0006_cancelled"
         ]
     )
 }

@@ -71,6 +71,7 @@ pub(crate) async fn cancel(pool: &PgPool, key: &Key, operator: &Operator) -> Res
     Queue::new(&OUTBOX_ORDERS)?
         .cancel(&mut tx, operator, &[id])
         .await?;
+    store::called_off(&mut tx, id).await?;
     let result = json!({ "reason_code": "CANCELLED", "message": "cancelled before it was sent" });
     Ledger::default()
         .finish(&mut tx, key, Outcome::Failed, Some(result))
@@ -87,17 +88,22 @@ pub(crate) async fn cancel(pool: &PgPool, key: &Key, operator: &Operator) -> Res
     Ok(())
 }
 
-/// Lets an aborted order begin anew. That it may be stale by now is the operator's to know.
+/// Lets an aborted order begin anew. That it may be stale by now is the operator's to know; that its customer does not
+/// want it any more is not the operator's to overrule.
 pub(crate) async fn redrive(pool: &PgPool, key: &Key, operator: &Operator) -> Result<(), Refused> {
     let mut tx = pool.begin().await?;
     let Standing {
         id,
         status,
         expired,
+        cancelled,
         ..
     } = store::lock(&mut tx, key).await?.ok_or(Refused::Unknown)?;
     let refused = |why| Refused::NotRedrivable { status, why };
     match status {
+        OutboxStatus::Aborted if cancelled => {
+            return Err(refused("it was cancelled; post a new order"));
+        }
         OutboxStatus::Aborted if expired => {
             return Err(refused("its expires_at has passed; post a new order"));
         }

@@ -67,7 +67,8 @@ const LOCK_ENTRY: &str =
     "select 1 from postrider.ledger where scope = 'orders' and key = $1 for update";
 
 const LOCK_ROW: &str = "
-select id, status, sent_at is not null as sent, coalesce(expires_at <= clock_timestamp(), false) as expired
+select id, status, sent_at is not null as sent, coalesce(expires_at <= clock_timestamp(), false) as expired,
+       status = 'aborted' and cause is null as cancelled
 from orders.outbox_orders where idempotency_key = $1 for update";
 
 /// The last look before the order leaves the house, and the mark that it may have left. A row that was cancelled
@@ -77,6 +78,9 @@ update orders.outbox_orders t
 set sent_at = case when t.expires_at <= clock_timestamp() then t.sent_at else coalesce(t.sent_at, clock_timestamp()) end
 where t.id = $1 and t.finished_at is null
 returning coalesce(t.expires_at <= clock_timestamp(), false)";
+
+/// What was called off is no dead letter: those have a cause.
+const CALLED_OFF: &str = "update orders.outbox_orders set cause = null where id = $1";
 
 const NOT_SENT: &str = "update orders.outbox_orders set sent_at = null where id = $1";
 
@@ -180,6 +184,7 @@ pub(crate) struct Standing {
     pub status: OutboxStatus,
     pub sent: bool,
     pub expired: bool,
+    pub cancelled: bool,
 }
 
 /// Accepts the orders whose keys are free, each with its row, in one commit; gives their keys. No key may come twice.
@@ -306,6 +311,11 @@ pub(crate) async fn about_to_send(pool: &PgPool, id: i64) -> Result<Clearance, s
         Some(true) => Clearance::Expired,
         None => Clearance::Gone,
     })
+}
+
+/// Takes an order that was just cancelled out of the dead letters.
+pub(crate) async fn called_off(tx: &mut PgConnection, id: i64) -> Result<(), sqlx::Error> {
+    sqlx::query(CALLED_OFF).bind(id).execute(tx).await.map(drop)
 }
 
 pub(crate) async fn not_sent(tx: &mut PgConnection, id: i64) -> Result<(), sqlx::Error> {

@@ -109,10 +109,8 @@ from {name} t where ",
 pub(super) fn show(table: &WorkTable) -> String {
     let c = &table.columns;
     format!(
-        "select t.{state} = '{dead}'::{state_type}, to_jsonb(t), to_jsonb(({payload})) from {name} t where t.{id} = $1",
-        state = c.state,
-        dead = table.states.dead,
-        state_type = table.state_type,
+        "select {dead}, to_jsonb(t), to_jsonb(({payload})) from {name} t where t.{id} = $1",
+        dead = is_dead(table),
         payload = table.payload,
         name = table.name,
         id = c.id,

@@ -1,8 +1,11 @@
 //! Cancel and redrive.
 
 use axum::http::{Method, StatusCode};
-use postrider_engine::lease::{Operator, Queue};
-use postrider_orders::OUTBOX_ORDERS;
+use postrider_engine::{
+    dead_letter::{Action, DeadLetters, Filter, Order, Total},
+    lease::{Operator, Queue},
+};
+use postrider_orders::{OUTBOX_ORDERS, REOPEN};
 use serde_json::json;
 
 use crate::support::{House, behind_http, eventually, order, paper, settings};
@@ -119,6 +122,131 @@ async fn an_expired_order_is_not_redriven() {
     assert_eq!(
         (status, &problem["code"]),
         (StatusCode::CONFLICT, &json!("order-not-redrivable"))
+    );
+}
+
+fn dead_letters() -> DeadLetters {
+    let letters = DeadLetters::new([&OUTBOX_ORDERS]).unwrap();
+    letters.guard(OUTBOX_ORDERS.name, REOPEN)
+}
+
+#[tokio::test]
+async fn a_cancelled_order_is_no_dead_letter_and_no_redrive_sends_it() {
+    let house = House::new().await;
+    house.post(order("cancelled")).await;
+    assert_eq!(cancel(&house, "cancelled").await.0, StatusCode::OK);
+    let broker = paper(json!([{ "times": 1, "do": { "reject": { "reason_code": "NO_FUNDS" } } }]));
+    house.work(&settings(json!({})), broker.clone());
+    house.post(order("rejected")).await;
+    house.stands("rejected", "aborted").await;
+
+    let (letters, all) = (dead_letters(), Filter::default());
+    let listed = letters.list(&house.pool, &all, None, 10).await.unwrap();
+    let codes: Vec<&str> = listed.iter().map(|letter| letter.code.as_str()).collect();
+    assert_eq!(codes, ["NO_FUNDS"]);
+    assert_eq!(letters.count(&house.pool, &all, 10).await.unwrap(), 1);
+    let shown = letters.show(&house.pool, OUTBOX_ORDERS.name, 1).await;
+    assert!(!shown.unwrap().unwrap().dead);
+
+    let mut redrive_all = Order::new(Action::Redrive, all);
+    redrive_all.confirmed = true;
+    let total = letters
+        .carry_out(&house.pool, &Operator::new("somebody"), &redrive_all)
+        .await
+        .unwrap();
+    let one = Total {
+        changed: 1,
+        skipped: 0,
+    };
+    assert_eq!(total, one);
+    house.stands("rejected", "succeeded").await;
+
+    let (status, problem) = redrive(&house, "cancelled", true).await;
+    assert_eq!(
+        (status, &problem["code"]),
+        (StatusCode::CONFLICT, &json!("order-not-redrivable"))
+    );
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.contains("it was cancelled"), "{detail}");
+    // Nor if somebody asks for it by its number.
+    let may: Vec<i64> = sqlx::query_scalar("select orders.reopen('{1}')")
+        .fetch_one(&house.pool)
+        .await
+        .unwrap();
+    assert!(may.is_empty());
+    let view = house.get("cancelled").await;
+    assert_eq!(
+        (&view["status"], &view["outbox"]["status"]),
+        (&json!("failed"), &json!("aborted"))
+    );
+    assert!(!broker.booked().contains_key("cancelled"));
+}
+
+#[tokio::test]
+async fn an_order_that_the_broker_calls_cancelled_is_a_dead_letter() {
+    let house = House::new().await;
+    let broker = paper(json!([{ "times": 1, "do": { "reject": { "reason_code": "CANCELLED" } } }]));
+    house.work(&settings(json!({})), broker);
+    house.post(order("k-1")).await;
+    house.stands("k-1", "aborted").await;
+    let count = dead_letters()
+        .count(&house.pool, &Filter::default(), 10)
+        .await;
+    assert_eq!(count.unwrap(), 1);
+    assert_eq!(redrive(&house, "k-1", true).await.0, StatusCode::OK);
+    house.stands("k-1", "succeeded").await;
+}
+
+#[tokio::test]
+async fn an_error_that_is_over_is_not_shown_as_todays() {
+    let house = House::new().await;
+    let broker = paper(json!([
+        { "times": 1, "do": { "reject": { "reason_code": "NO_FUNDS" } } },
+        { "times": 1, "do": { "fail": { "status": 429 } } },
+    ]));
+    house.work(
+        &settings(json!({ "backoff": [2] })),
+        behind_http(&broker).await,
+    );
+    house.post(order("k-1")).await;
+    let view = house.stands("k-1", "aborted").await;
+    assert_eq!(view["outbox"]["last_error_code"], "NO_FUNDS");
+    let (status, view) = redrive(&house, "k-1", true).await;
+    assert_eq!(status, StatusCode::OK, "{view}");
+    let view = house.stands("k-1", "failed").await;
+    assert_eq!(view["outbox"]["last_error_code"], "429");
+    let view = house.stands("k-1", "succeeded").await;
+    assert_eq!(
+        view["outbox"],
+        json!({ "status": "succeeded", "attempts": 1, "last_error_code": null, "last_error_msg": null })
+    );
+    // It is not forgotten.
+    let journal: Vec<String> =
+        sqlx::query_scalar("select code from postrider.attempt where code is not null order by at")
+            .fetch_all(&house.pool)
+            .await
+            .unwrap();
+    assert_eq!(journal, ["NO_FUNDS", "429"]);
+}
+
+#[tokio::test]
+async fn a_redriven_order_begins_without_the_error_of_its_former_life() {
+    let house = House::new().await;
+    house.post(order("k-1")).await;
+    house
+        .execute(
+            "update orders.outbox_orders set status = 'aborted', finished_at = now(), last_error_code = 'NO_FUNDS',
+                    last_error_msg = 'no funds', cause = 'NO_FUNDS: no funds'",
+        )
+        .await;
+    house
+        .execute("update postrider.ledger set state = 'failed', finished_at = now()")
+        .await;
+    let (status, view) = redrive(&house, "k-1", true).await;
+    assert_eq!(status, StatusCode::OK, "{view}");
+    assert_eq!(
+        view["outbox"],
+        json!({ "status": "pending", "attempts": 0, "last_error_code": null, "last_error_msg": null })
     );
 }
 
