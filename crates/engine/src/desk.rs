@@ -1,16 +1,13 @@
 //! A desk where the questions of many tasks are answered together: one round trip to the database for all that came
 //! while the last one was under way.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc};
 
 use futures_util::future::BoxFuture;
 use sqlx::{PgConnection, PgPool};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::held::Kept;
-
-/// With nothing to answer for this long, the clerk gives the connection back.
-const LINGER: Duration = Duration::from_millis(100);
+use crate::held::{Kept, LINGER};
 
 /// Why there is no answer. Shared, because one failure is the answer to many questions.
 pub type Unanswered = Arc<sqlx::Error>;

@@ -6,6 +6,7 @@
 //! whole, whatever kept it, is closed.
 
 use std::ops::{Deref, DerefMut};
+use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -20,6 +21,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// The least that a call may take: a short lease is no reason to give up on a busy server.
 pub(crate) const LEAST_PATIENCE: Duration = Duration::from_secs(5);
 
+/// So long a connection is kept although nothing is to be done.
+pub(crate) const LINGER: Duration = Duration::from_millis(100);
+
+/// How often it is looked whether somebody has given a connection back.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
 /// A connection out of the pool; closed when dropped, unless it was [given back](Self::give_back).
 pub(crate) struct Held {
     connection: PoolConnection<Postgres>,
@@ -27,9 +34,22 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    /// Where the server has no connection left, sqlx asks it again and again for a new one, until its time is up, and does not
+    /// see what others give back meanwhile. So that is looked for beside.
     pub async fn acquire(pool: &PgPool) -> Result<Self, sqlx::Error> {
+        let mut acquiring = pin!(pool.acquire());
+        let connection = loop {
+            tokio::select! {
+                acquired = &mut acquiring => break acquired?,
+                () = tokio::time::sleep(LOOK_AGAIN) => {
+                    if let Some(given_back) = pool.try_acquire() {
+                        break given_back;
+                    }
+                }
+            }
+        };
         Ok(Self {
-            connection: pool.acquire().await?,
+            connection,
             answered: false,
         })
     }
@@ -97,16 +117,14 @@ impl Kept {
         }
     }
 
-    /// If the server answered, the connection stays here for the next call, unless others may be waiting for it.
+    /// After a call that ended well the connection stays here for the next one, unless others may be waiting for it.
     pub fn end<T>(&mut self, held: Held, result: Result<T>) -> Result<T> {
         let all_in_use = self.pool.num_idle() == 0
             && self.pool.size() >= self.pool.options().get_max_connections();
-        if all_in_use {
+        if all_in_use || result.is_err() {
             return held.end(result);
         }
-        if is_answer(&result) {
-            self.held = Some(held);
-        }
+        self.held = Some(held);
         result
     }
 

@@ -52,11 +52,13 @@ pub enum Kinds {
     Except(Vec<String>),
 }
 
-/// A part of a table's items, by their ids: claims of different shares never meet on a row.
+/// A part of a table's items: claims of different shares never meet on a row. Hashes of ids, and not ids, are shared out: of two
+/// topics that are enqueued in turn, one would have all the odd ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
-    pub of: i64,
-    pub number: i64,
+    /// How many shares; a power of two.
+    pub of: i32,
+    pub number: i32,
 }
 
 impl Share {

@@ -116,7 +116,7 @@ impl Queue {
         }
     }
 
-    /// Settles a batch in one transaction of its own. Lost leases are reported, the others are settled.
+    /// Settles a batch. Lost leases are reported, the others are settled.
     ///
     /// If the connection breaks, the outcome is unknown: what was not settled is claimed again when its lease runs out.
     pub async fn settle(

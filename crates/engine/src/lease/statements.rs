@@ -193,7 +193,7 @@ where t.ctid = any(array(
     where (select set_config('synchronous_commit', 'off', true)) is not null
       and c.{finished} is null and c.{due} <= now()
       and (c.{due}, c.{id}) >= (coalesce($4, '-infinity'::timestamptz), $5)
-      and case when c.{lease_until} is null then c.{losses} = 0 and mod(c.{id}, $7) = $8 end {filter}
+      and case when c.{lease_until} is null then c.{losses} = 0 and (hashint8(c.{id}) & ($7 - 1)) = $8 end {filter}
     order by c.{due}, c.{id} limit $6 for update skip locked))
 returning {returning}",
             table = self.table.name,

@@ -22,7 +22,7 @@ use super::executor::{Executor, Job};
 use super::flow::{Asked, Depth};
 use super::side::spread;
 use crate::guard::guarded;
-use crate::held::{Kept, answer};
+use crate::held::{Kept, LINGER, answer};
 use crate::lease::{Claim, Item, Kinds, Lease, Mark, Share};
 use crate::{Error, Result};
 
@@ -130,7 +130,8 @@ impl Claimer {
         let mut poll = self.options.poll_min;
         let mut trouble = FIRST_WAIT;
         loop {
-            let Some(asked) = stop.run_until_cancelled(self.room()).await else {
+            let room = self.room(&mut connection);
+            let Some(asked) = stop.run_until_cancelled(room).await else {
                 return Ok(());
             };
             if self.executor.pool.is_closed() {
@@ -150,6 +151,8 @@ impl Claimer {
                 Some(Err(error)) => {
                     drop(asked);
                     self.report(&error);
+                    // Should it be the half that can't be claimed, all of it may.
+                    (position, share) = (Position::new(), Share::ALL);
                     let waiting = tokio::time::sleep(trouble);
                     if stop.run_until_cancelled(waiting).await.is_none() {
                         return Ok(());
@@ -180,7 +183,7 @@ impl Claimer {
                 // More may be there, or before the mark, or in the other half.
                 continue;
             }
-            if poll == self.options.poll_max {
+            if poll == self.options.poll_max || poll > LINGER {
                 // Nothing came for a while.
                 connection.give_back();
             }
@@ -238,8 +241,19 @@ impl Claimer {
         Some(claimed)
     }
 
-    /// Waits until something should be claimed; says how much.
-    async fn room(&self) -> Asked<'_> {
+    /// Waits until something should be claimed; says how much. After a moment the connection is given back: whoever settles may
+    /// need it to make that room, and one that is long idle may be dead.
+    async fn room(&self, connection: &mut Kept) -> Asked<'_> {
+        if connection.is_kept() {
+            if let Ok(asked) = tokio::time::timeout(LINGER, self.asked()).await {
+                return asked;
+            }
+            connection.give_back();
+        }
+        self.asked().await
+    }
+
+    async fn asked(&self) -> Asked<'_> {
         let flow = &self.executor.flow;
         loop {
             {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::{BoxFuture, join_all, select_all};
 use postrider_crashpoint as crashpoint;
 use sqlx::{Connection, PgConnection, PgPool};
 use tokio::sync::{Mutex, mpsc, oneshot};
@@ -94,7 +94,7 @@ impl Executor {
         } else {
             tokio::select! {
                 biased;
-                () = first_lost(&lost) => {
+                () = first_lost(&leases, &lost) => {
                     self.abandon(&leases);
                     self.flow.handled(weight);
                     return;
@@ -393,12 +393,21 @@ impl Executor {
     }
 }
 
-/// The leases of one call were claimed together and run out together: the first speaks for all.
-async fn first_lost(lost: &[CancellationToken]) {
-    match lost.first() {
-        Some(lost) => lost.cancelled().await,
-        None => std::future::pending().await,
+/// Leases that were claimed together run out together: the first of each claim speaks for the others.
+async fn first_lost(leases: &[Lease], lost: &[CancellationToken]) {
+    let claims = leases.chunk_by(|one, next| one.fence == next.fence);
+    let mut place = 0;
+    let firsts: Vec<_> = claims
+        .filter_map(|claim| {
+            let first = lost.get(place);
+            place += claim.len();
+            first.map(|lost| Box::pin(lost.cancelled()))
+        })
+        .collect();
+    if firsts.is_empty() {
+        return std::future::pending().await;
     }
+    select_all(firsts).await;
 }
 
 /// An effect that takes longer than a lease: a failed attempt, so that it can't go on for ever.

@@ -11,11 +11,8 @@ use super::flow::Flow;
 use super::registry::Registry;
 use crate::Error;
 use crate::guard::guarded;
-use crate::held::Kept;
+use crate::held::{Kept, LINGER};
 use crate::lease::{Outcome, Queue, Settled, Settlement, WorkTable};
-
-/// How long a connection is kept with nothing to settle.
-const LINGER: Duration = Duration::from_secs(1);
 
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
@@ -62,7 +59,7 @@ impl Settler {
         match self.persist(batch).await {
             Ok(settled) => self.count(batch, settled),
             // One that the database refuses must not keep the others from being settled.
-            Err(_) if batch.len() > 1 => {
+            Err(error) if batch.len() > 1 && !error.is_transient() => {
                 for settlement in batch {
                     let alone = std::slice::from_mut(settlement);
                     match self.persist(alone).await {

@@ -62,7 +62,9 @@ impl Side {
                 move |connection, _| {
                     let (own, options) = (Arc::clone(&own), Arc::clone(&options));
                     Box::pin(async move {
-                        if *own.get_or_try_init(|| has_own_sessions(&options)).await? {
+                        let told = own.get_or_try_init(|| has_own_sessions(&options)).await;
+                        // Where there is no telling now, this connection does without.
+                        if matches!(told, Ok(true)) {
                             connection.execute(ONE_PLAN).await?;
                         }
                         Ok(())
@@ -91,10 +93,9 @@ pub(super) fn spread(time: Duration) -> Duration {
     time.mul_f64(1.0 - 0.2 * rand::random::<f64>())
 }
 
-/// Does each connection have a session to itself? Not if there is no telling.
+/// Does each connection have a session to itself? An error if there is no telling: no connection to spare, or a slow server.
 async fn has_own_sessions(options: &PgConnectOptions) -> Result<bool, sqlx::Error> {
-    match tokio::time::timeout(FIND_OUT, shares_sessions(options)).await {
-        Ok(shared) => Ok(!shared?),
-        Err(_) => Ok(false),
-    }
+    let asking = tokio::time::timeout(FIND_OUT, shares_sessions(options));
+    let shared = asking.await.map_err(|_| sqlx::Error::PoolTimedOut)??;
+    Ok(!shared)
 }

@@ -100,6 +100,9 @@ impl Worker {
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
         self.options.validate()?;
         let kinds = self.kinds()?;
+        // Whoever drops this future stops its parts: nothing must be claimed that nobody renews.
+        let stop = stop.child_token();
+        let _dropped = stop.clone().drop_guard();
         let listed = match &kinds {
             Kinds::Only(kinds) => Some(kinds.clone()),
             Kinds::Any | Kinds::Except(_) => None,

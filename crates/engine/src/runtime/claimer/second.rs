@@ -31,7 +31,7 @@ impl Claimer {
     async fn clear_half(&self, connection: &mut Kept, stop: &CancellationToken) {
         let mut position = Position::new();
         loop {
-            let Some(asked) = stop.run_until_cancelled(self.room()).await else {
+            let Some(asked) = stop.run_until_cancelled(self.room(connection)).await else {
                 return;
             };
             let (sent, from) = (Instant::now(), position.begin());

@@ -2,7 +2,9 @@
 
 use postrider_engine::runtime::Side;
 use postrider_engine::wake::Waker;
+use postrider_testkit::TestDb;
 use sqlx::postgres::PgPoolOptions;
+use sqlx::{AssertSqlSafe, Executor};
 
 use super::*;
 use crate::support::database;
@@ -94,4 +96,73 @@ async fn workers_go_on_with_two_connections_between_them() {
     for worker in running {
         worker.stop().await;
     }
+}
+
+/// A role that may have so many connections, and a pool of one of them.
+async fn short_of_connections(db: &TestDb, most: i32) -> PgPool {
+    let role = format!("short_{}", rand::random::<u32>());
+    let statement = format!(
+        "create role {role} login connection limit {most}; grant usage on schema postrider to {role};
+         grant all on all tables in schema postrider to {role}; grant all on all sequences in schema postrider to {role}"
+    );
+    db.connect()
+        .await
+        .execute(AssertSqlSafe(statement))
+        .await
+        .unwrap();
+    PgPoolOptions::new()
+        .max_connections(1)
+        .connect_with(db.connect_options().username(&role))
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn where_the_server_has_few_connections_left_work_goes_on_with_those() {
+    let db = database().await;
+    // One for the handlers, one hears hints, and claims and settlings take turns on the third.
+    let short = short_of_connections(&db, 3).await;
+    let pool = db.pool();
+    fill(&pool, 300).await;
+    let tight = WorkerOptions {
+        prefetch: 10,
+        ..options()
+    };
+    let handled = Arc::default();
+    let running = Running::start(worker(&short).options(tight).handle("t", noting(&handled)));
+    empty(&pool).await;
+    running.stop().await;
+    assert_eq!(handled.lock().unwrap().len(), 300);
+}
+
+#[tokio::test]
+async fn a_worker_that_is_dropped_leaves_nobody_behind_who_claims() {
+    let db = database().await;
+    let pool = db.pool();
+    let its = PgPoolOptions::new()
+        .max_connections(4)
+        .connect_with(db.connect_options().application_name("dropped"))
+        .await
+        .unwrap();
+    fill(&pool, 5_000).await;
+    let handler = Handler::new(|_| async { Ok(Verdict::Done) });
+    let run = worker(&its)
+        .handle("t", handler)
+        .run(CancellationToken::new());
+    let some_done = async { while states(&pool).await.get("ready") == Some(&5_000) {} };
+    tokio::select! {
+        ended = run => panic!("{ended:?}"),
+        () = some_done => {}
+    }
+    drop(its);
+    eventually("its connections are gone", async || {
+        let left: i64 = sqlx::query_scalar(
+            "select count(*) from pg_stat_activity where application_name = 'dropped'",
+        )
+        .fetch_one(&pool)
+        .await
+        .unwrap();
+        if left == 0 { Ok(()) } else { Err(left) }
+    })
+    .await;
 }
