@@ -3,12 +3,13 @@
 //! The first pass ([`check`]) reads the bytes once without building anything and refuses invalid
 //! UTF-8 and syntax (with line and column), duplicate keys, deep nesting, `\u0000`, lone surrogates
 //! and numbers that a double would change (each with the JSON pointer of the place). The second
-//! pass hands the bytes to serde and reports unknown fields, wrong types and missing fields with
-//! their pointer. Memory is bounded by the body's size and the depth limit.
+//! pass hands the bytes to serde and reports unknown fields, wrong types (an array for an object
+//! among them) and missing fields with their pointer. Memory is bounded by the body's size and the depth limit.
 
 mod error;
 mod extract;
 mod number;
+mod objects;
 mod pointer;
 mod scan;
 
@@ -16,6 +17,7 @@ pub(crate) use error::shorten;
 pub use error::{JsonError, Within};
 pub use extract::Json;
 
+use objects::Objects;
 use serde::de::DeserializeOwned;
 
 pub use pointer::Pointer;
@@ -75,7 +77,7 @@ pub fn parse<T: DeserializeOwned>(bytes: &[u8], limits: &Limits) -> Result<T, Js
     // Where it goes wrong is looked for only when it does: keeping track costs as much as reading.
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let mut known = true;
-    match serde_ignored::deserialize(&mut json, |_| known = false) {
+    match serde_ignored::deserialize(Objects(&mut json), |_| known = false) {
         Ok(value) if known => Ok(value),
         _ => explain(bytes),
     }
@@ -87,7 +89,7 @@ fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JsonError> {
     let mut track = serde_path_to_error::Track::new();
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let tracked = serde_path_to_error::Deserializer::new(&mut json, &mut track);
-    let value = serde_ignored::deserialize(tracked, |path| {
+    let value = serde_ignored::deserialize(Objects(tracked), |path| {
         if unknown.len() < LISTED {
             unknown.push(Pointer::from(&path));
         }

@@ -239,6 +239,20 @@ async fn a_well_formed_body_of_the_wrong_shape_is_refused_by_field() {
 }
 
 #[tokio::test]
+async fn an_array_is_no_object_however_well_its_values_fit() {
+    for (body, place) in [
+        (r#"[1, null, []]"#, ""),
+        (r#"{"id": 1, "lines": [["a", 2]]}"#, "/lines/0"),
+    ] {
+        assert_eq!(
+            refused("/orders", body).await,
+            expected(422, "invalid-body", Some(place)),
+            "{body}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn all_unknown_fields_are_named_at_once() {
     let text = r#"{"id":1,"idd":2,"lines":[{"sku":"a","quantity":1,"colour":"red"}]}"#;
     let told = problem(call(&orders(), post_json("/orders", text)).await).await;
