@@ -190,7 +190,7 @@ async fn put_request(
     }
     let reason = ending.reason.as_deref();
     match payments.settle(uuid, ending.status, reason).await? {
-        Told::Settled => Ok(Json(Receipt {
+        Told::Settled | Told::Repeated => Ok(Json(Receipt {
             uuid,
             status: ending.status.into(),
         })),

@@ -153,6 +153,7 @@ pub(crate) async fn settle(
     let told = store::settle(pool, uuid, outcome, reason).await?;
     match told {
         Told::Settled => counters::settled(outcome, 1),
+        Told::Repeated => {}
         Told::Contradicted(status) => {
             tracing::error!(%uuid, ?status, told = outcome.as_str(), "the payment has ended the other way: who is right?");
         }

@@ -147,8 +147,10 @@ pub(crate) struct StuckRequest {
 /// How the orchestrator took what it was told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
-    /// The payment has ended so, now or before.
+    /// The payment has ended so.
     Settled,
+    /// It had ended so before.
+    Repeated,
     /// It had ended the other way.
     Contradicted(Status),
     /// No such payment.
@@ -226,7 +228,7 @@ pub(crate) async fn settle(
         .await?;
     Ok(match status {
         None => Told::Unknown,
-        Some(status) if status == Status::from(outcome) => Told::Settled,
+        Some(status) if status == Status::from(outcome) => Told::Repeated,
         Some(status) => Told::Contradicted(status),
     })
 }

@@ -118,6 +118,9 @@ pub struct Retention {
     /// The log of published messages.
     #[serde(with = "postrider_engine::duration")]
     pub messages: Duration,
+    /// Archived dead letters.
+    #[serde(with = "postrider_engine::duration")]
+    pub archive: Duration,
 }
 
 /// `[log]`

@@ -11,6 +11,7 @@ use sqlx::PgPool;
 
 use super::parts::Ground;
 use crate::config::Retention;
+use crate::services;
 
 /// How often. Each run does a bounded amount and leaves the rest to the next piece.
 const EVERY: Duration = Duration::from_secs(60);
@@ -38,14 +39,9 @@ async fn tidy(
     transport: PostgresTransport,
     retention: Retention,
 ) -> Result<(), Error> {
-    let mut attempts = 0;
-    loop {
-        let pruned = journal::prune(&pool, retention.attempts, PIECE).await?;
-        attempts += pruned;
-        if pruned < u64::from(PIECE) {
-            break;
-        }
-    }
+    let attempts = by_pieces(|| journal::prune(&pool, retention.attempts, PIECE)).await?;
+    let letters = services::dead_letters()?;
+    let archived = by_pieces(|| letters.prune_archive(&pool, retention.archive, PIECE)).await?;
     let inbox = inbox::forget(&pool, retention.inbox).await?;
     let log = LogRetention {
         keep: retention.messages,
@@ -54,9 +50,25 @@ async fn tidy(
     let kept = transport.retain(log).await?;
     tracing::debug!(
         attempts,
+        archived,
         inbox,
         segments = kept.dropped.len(),
         "let go what is old"
     );
     Ok(())
+}
+
+/// Again and again until nothing is left; how many went.
+async fn by_pieces<F>(prune: impl Fn() -> F) -> Result<u64, Error>
+where
+    F: Future<Output = Result<u64, Error>>,
+{
+    let mut all = 0;
+    loop {
+        let pruned = prune().await?;
+        all += pruned;
+        if pruned < u64::from(PIECE) {
+            return Ok(all);
+        }
+    }
 }

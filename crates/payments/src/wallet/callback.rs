@@ -60,7 +60,7 @@ impl Callback for Direct {
         async move {
             let reason = ending.reason.as_deref();
             match service::settle(&self.pool, ending.uuid, ending.outcome, reason).await {
-                Ok(Told::Settled) => Ok(()),
+                Ok(Told::Settled | Told::Repeated) => Ok(()),
                 Ok(Told::Contradicted(_)) => Err(refused(StatusCode::CONFLICT)),
                 Ok(Told::Unknown) => Err(refused(StatusCode::NOT_FOUND)),
                 Err(error) => {
