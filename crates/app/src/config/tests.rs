@@ -201,6 +201,14 @@ fn a_word_that_is_no_log_level_is_refused() {
 }
 
 #[test]
+fn more_attempts_than_a_delivery_can_count_are_refused() {
+    let key = "payments.wallet.max_attempts";
+    let message = load_with("", &[], &[(key, "40000")]).expect_err("refused");
+    assert!(message.contains("not between 1 and 30000"), "{message}");
+    load_with("", &[], &[(key, "30000")]).expect("so many will do");
+}
+
+#[test]
 fn too_few_connections_to_work_with_are_refused() {
     for key in ["database.pool_size", "database.worker_connections"] {
         let message = load_with("", &[], &[(key, "1")]).expect_err("refused");

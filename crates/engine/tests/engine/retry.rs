@@ -140,12 +140,6 @@ fn configuration_that_makes_no_sense_is_refused_with_the_reason() {
             .unwrap_err()
             .to_string()
     };
-    let text = r#"{"strategy":"fixed","delay":"5s","max_attempts":40000}"#;
-    assert!(
-        refused(text).contains("between 1 and 30000"),
-        "{}",
-        refused(text)
-    );
     let text = r#"{"strategy":"fixed","delay":"5s","max_attempts":0}"#;
     assert!(
         refused(text).contains("max_attempts is 0"),
@@ -178,7 +172,7 @@ fn any_policy() -> impl Strategy<Value = Policy> {
         duration().prop_map(Backoff::Fixed),
         Just(Backoff::None),
     ];
-    (backoff, 1..=30_000_u32).prop_map(|(backoff, max)| Policy::new(backoff, max).unwrap())
+    (backoff, 1..=1_000_000_u32).prop_map(|(backoff, max)| Policy::new(backoff, max).unwrap())
 }
 
 proptest! {
