@@ -24,16 +24,17 @@ message as (
     select a.uuid, a.payload::jsonb from asked a join new using (uuid))
 select uuid from new";
 
+/// A pending request whose outbox row is gone had it archived, which only a message that was given up can be.
 const VIEWS: &str = "
 select r.seq, r.uuid, r.account_id, r.amount::text as amount, r.currency, r.description, r.status, r.reason,
-       r.created_at, r.updated_at, coalesce(o.status = 'EXHAUSTED', false) as exhausted
+       r.created_at, r.updated_at, coalesce(o.status = 'EXHAUSTED', true) as exhausted
 from payments.request r left join payments.outbox o using (uuid)
 where r.uuid = any($1)";
 
 /// Index: request_seq, backwards; for a status that few have, request_pending serves the reconciliation instead.
 const LIST: &str = "
 select r.seq, r.uuid, r.account_id, r.amount::text as amount, r.currency, r.description, r.status, r.reason,
-       r.created_at, r.updated_at, coalesce(o.status = 'EXHAUSTED', false) as exhausted
+       r.created_at, r.updated_at, coalesce(o.status = 'EXHAUSTED', true) as exhausted
 from payments.request r left join payments.outbox o using (uuid)
 where r.seq < coalesce($1, 9223372036854775807)
   and ($2::text is null or r.status = $2)
@@ -49,7 +50,7 @@ const STATUS: &str = "select status from payments.request where uuid = $1";
 
 /// Index: request_pending.
 const STUCK: &str = "
-select r.seq, r.uuid, r.created_at, coalesce(o.status = 'EXHAUSTED', false) as exhausted
+select r.seq, r.uuid, r.created_at, coalesce(o.status = 'EXHAUSTED', true) as exhausted
 from payments.request r left join payments.outbox o using (uuid)
 where r.status = 'PENDING' and r.created_at <= now() - make_interval(secs => $1)
   and (r.created_at, r.seq) > ($2, $3)

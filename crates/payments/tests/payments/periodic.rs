@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use postrider_payments::{cleaning, reconcile, wallet::Wallet};
+use postrider_engine::lease::{Operator, Queue};
+use postrider_payments::{OUTBOX, cleaning, reconcile, wallet::Wallet};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -59,4 +60,30 @@ async fn cleaning_lets_go_what_was_published_and_settled_and_nothing_else() {
     assert_eq!(clean(Duration::ZERO).await, 1);
     assert_eq!(house.get(settled).await["status"], "SUCCEED");
     assert_eq!(house.get(exhausted).await["reason"], "OUTBOX_EXHAUSTED");
+}
+
+#[tokio::test]
+async fn a_payment_whose_dead_letter_was_archived_still_says_why() {
+    let house = House::new(json!({})).await;
+    house.transport.away.store(true, SeqCst);
+    house.work();
+    let uuid = Uuid::now_v7();
+    house.pay(uuid, "acc-1", "10").await;
+    house
+        .stands(uuid, "PENDING", Some("OUTBOX_EXHAUSTED"))
+        .await;
+    let mut connection = house.pool.acquire().await.unwrap();
+    let queue = Queue::new(&OUTBOX).unwrap();
+    let ids: Vec<i64> = sqlx::query_scalar("select id from payments.outbox")
+        .fetch_all(&house.pool)
+        .await
+        .unwrap();
+    queue
+        .archive(&mut connection, &Operator::new("somebody"), &ids)
+        .await
+        .unwrap();
+    assert_eq!(house.count("select count(*) from payments.outbox").await, 0);
+    assert_eq!(house.get(uuid).await["reason"], "OUTBOX_EXHAUSTED");
+    let report = house.reconcile().await;
+    assert_eq!(report["requests"][0]["why"], "OUTBOX_EXHAUSTED");
 }
