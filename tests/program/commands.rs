@@ -5,6 +5,17 @@ use serde_json::Value;
 
 use crate::program::{data_dir, postrider, run, run_with, stderr, stdout};
 
+/// A token with these scopes, and the setting that allows it and no other.
+pub async fn token(scopes: &str) -> (String, String) {
+    let made = run_with(&["token", "--name", "t", "--scopes", scopes, "--json"]).await;
+    let made: Value = serde_json::from_str(&stdout(&made)).unwrap();
+    let setting = format!(
+        "server.tokens=[{{ name = {}, sha256 = {}, scopes = {} }}]",
+        made["name"], made["sha256"], made["scopes"]
+    );
+    (made["token"].as_str().unwrap().to_owned(), setting)
+}
+
 #[tokio::test]
 async fn a_wrong_configuration_is_told_whole_and_ends_with_3() {
     let mut command = postrider(&["serve", "--set", "databse.url=x"]);

@@ -8,7 +8,10 @@ use std::time::Duration;
 use postrider_testkit::{TestDb, within};
 use serde_json::{Value, json};
 
-use crate::program::{Serving, data_dir, postrider, run_with, stderr, stdout};
+use crate::{
+    commands::token,
+    program::{Serving, data_dir, postrider, run_with, stderr, stdout},
+};
 
 /// How many inputs the crash test has; `POSTRIDER_TEST_EXPORTS` makes it longer.
 const INPUTS: usize = 1_000;
@@ -104,6 +107,36 @@ async fn a_job_is_submitted_watched_shown_listed_and_its_files_fetched_from_the_
         "{metrics}"
     );
     assert!(serving.terminate().await.success());
+}
+
+#[tokio::test]
+async fn a_wait_that_fails_names_the_job_that_was_accepted() {
+    let (db, dir) = (TestDb::new().await, data_dir());
+    let url = db.url();
+    // It may submit, but not look.
+    let (token, allowed) = token("submit").await;
+    let serving = Serving::on(dir.path(), &["--database-url", &url, "--set", &allowed]).await;
+    let file = dir.path().join("inputs.json");
+    std::fs::write(&file, json!([input("ABC", 20_240_202, "CLS")]).to_string()).unwrap();
+    let submit = ["exports", "submit", file.to_str().unwrap(), "--wait"];
+    let output = run_with(
+        &[
+            &submit[..],
+            &["--server", serving.base(), "--token", &token],
+        ]
+        .concat(),
+    )
+    .await;
+    assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
+    let job: String = sqlx::query_scalar("select job_key from exports.export_job")
+        .fetch_one(&db.pool())
+        .await
+        .unwrap();
+    let said = stderr(&output);
+    assert!(
+        said.contains(&format!("postrider exports show {job}")),
+        "{said}"
+    );
 }
 
 fn serve(db: &TestDb, dir: &Path, roles: &str) -> Command {

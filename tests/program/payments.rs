@@ -5,9 +5,13 @@ use std::time::Duration;
 use postrider_testkit::{TestDb, within};
 use serde_json::{Value, json};
 use sqlx::PgPool;
+use tokio::io::AsyncReadExt;
 use uuid::Uuid;
 
-use crate::program::{Serving, data_dir, postrider, run_with, stdout};
+use crate::{
+    commands::token,
+    program::{Serving, data_dir, postrider, run, run_with, stderr, stdout},
+};
 
 /// Long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -130,6 +134,113 @@ async fn a_wallet_with_its_own_database_is_migrated_used_and_examined() {
     // The test server trades safety for speed, which the doctor notices.
     let ill = |f: &&Value| f["severity"] == "critical" && f["check"] != "server/settings";
     assert_eq!(looks.iter().filter(ill).count(), 0, "{doctor}");
+}
+
+const PAY: &str = "payments pay --account acc-1 --amount 1 --currency USD --wait --json --server";
+
+/// A payment from the command line that is waited for, from an account that is opened first.
+async fn pay_and_wait(serving: &Serving) -> std::process::Output {
+    let open = "wallet open acc-1 --currency USD --balance 100 --server";
+    let words = |text: &'static str| text.split(' ').chain([serving.base()]).collect::<Vec<_>>();
+    let opened = run_with(&words(open)).await;
+    assert!(opened.status.success(), "{}", stderr(&opened));
+    run_with(&words(PAY)).await
+}
+
+#[tokio::test]
+async fn the_wait_for_a_payment_that_nobody_goes_on_with_ends_with_1_and_says_why() {
+    let (db, dir) = (TestDb::new().await, data_dir());
+    let url = db.url();
+    let nobody = "payments.callback.url=http://127.0.0.1:1";
+    let serving = Serving::on(dir.path(), &["--database-url", &url, "--set", nobody]).await;
+    let output = pay_and_wait(&serving).await;
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let view: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(
+        (&view["status"], &view["reason"]),
+        (&json!("PENDING"), &json!("CALLBACK_FAILED"))
+    );
+    let (said, uuid) = (stderr(&output), view["uuid"].as_str().unwrap());
+    assert!(
+        said.contains(uuid) && said.contains("CALLBACK_FAILED"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn the_wait_for_a_payment_goes_on_while_the_server_restarts() {
+    let (db, dir) = (TestDb::new().await, data_dir());
+    let url = db.url();
+    let place = ["--database-url", &url];
+    let serve = ["serve", "--data-dir", dir.path().to_str().unwrap()];
+    let first = ["--listen", "127.0.0.1:0", "--roles", "api"];
+    let serving = Serving::start(&postrider(&[&serve[..], &place, &first].concat())).await;
+    let address = serving.base().trim_start_matches("http://").to_owned();
+    let pool = db.pool();
+    let restart = async {
+        within(PATIENCE, "it is accepted", async || {
+            match number(&pool, "select count(*) from payments.request").await {
+                1 => Ok(()),
+                other => Err(other),
+            }
+        })
+        .await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        drop(serving);
+        let again = ["--listen", &address];
+        Serving::start(&postrider(&[&serve[..], &place, &again].concat())).await
+    };
+    let open = format!("wallet open acc-1 --currency USD --balance 5 --server http://{address}");
+    let opened = run_with(&open.split(' ').collect::<Vec<_>>()).await;
+    assert!(opened.status.success(), "{}", stderr(&opened));
+    let pay = format!("{PAY} http://{address}");
+    let pay = postrider(&pay.split(' ').collect::<Vec<_>>());
+    let (output, _serving) = tokio::join!(run(pay), restart);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let view: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(view["status"], "SUCCEED");
+}
+
+#[tokio::test]
+async fn a_wait_that_fails_names_the_payment_that_was_accepted() {
+    let (db, dir) = (TestDb::new().await, data_dir());
+    let url = db.url();
+    // It may pay, but not look.
+    let (token, allowed) = token("submit").await;
+    let serving = Serving::on(dir.path(), &["--database-url", &url, "--set", &allowed]).await;
+    let words = PAY.split(' ').chain([serving.base(), "--token", &token]);
+    let output = run_with(&words.collect::<Vec<_>>()).await;
+    assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
+    let uuid: Uuid = sqlx::query_scalar("select uuid from payments.request")
+        .fetch_one(&db.pool())
+        .await
+        .unwrap();
+    let said = stderr(&output);
+    assert!(
+        said.contains(&format!("postrider payments show {uuid}")) && said.contains("read"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn a_payment_whose_receipt_is_lost_can_be_repeated_by_its_uuid() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = format!("http://{}", listener.local_addr().unwrap());
+    // It takes the payment and goes away without a word.
+    let robber = tokio::spawn(async move {
+        let (mut caller, _) = listener.accept().await.unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"}") {
+            caller.read_buf(&mut request).await.unwrap();
+        }
+        let body = request.iter().position(|byte| *byte == b'{').unwrap();
+        serde_json::from_slice::<Value>(&request[body..]).unwrap()
+    });
+    let output = run_with(&PAY.split(' ').chain([server.as_str()]).collect::<Vec<_>>()).await;
+    assert_eq!(output.status.code(), Some(6), "{}", stderr(&output));
+    let sent = robber.await.unwrap();
+    let repeat = format!("--uuid {}", sent["uuid"].as_str().unwrap());
+    assert!(stderr(&output).contains(&repeat), "{}", stderr(&output));
 }
 
 async fn number(pool: &PgPool, sql: &'static str) -> i64 {

@@ -1,6 +1,6 @@
 //! A command as a client of a running server.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::Value;
@@ -16,6 +16,52 @@ const LONGEST_UPLOAD: Duration = Duration::from_secs(86_400);
 
 /// A stream takes as long as it takes.
 const ENDLESS: Duration = Duration::from_secs(7 * 86_400);
+
+/// Whoever waits for something bears a server that is away for so long: it restarts, or another takes over.
+const AWAY: Duration = Duration::from_secs(30);
+
+/// The pause before a server that was away is asked again.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// A request that came to nothing.
+#[derive(Debug)]
+pub struct Miss {
+    /// What the server said, if it said something that can be read.
+    pub status: Option<StatusCode>,
+    /// May the server have got it?
+    sent: bool,
+    failure: Failure,
+}
+
+impl Miss {
+    /// May it be otherwise in a moment? Not what the server refuses: it has understood the request.
+    pub fn may_pass(&self) -> bool {
+        let refused = self.status.is_some_and(|status| status.is_client_error());
+        self.failure.exit != Exit::Usage && !refused
+    }
+
+    /// Is it unknown whether the server has done what was asked?
+    pub fn is_uncertain(&self) -> bool {
+        self.sent && self.may_pass()
+    }
+}
+
+impl From<Failure> for Miss {
+    /// What fails before anything is sent.
+    fn from(failure: Failure) -> Self {
+        Self {
+            status: None,
+            sent: false,
+            failure,
+        }
+    }
+}
+
+impl From<Miss> for Failure {
+    fn from(miss: Miss) -> Self {
+        miss.failure
+    }
+}
 
 /// A connection to a server.
 pub struct Client {
@@ -47,12 +93,24 @@ impl Client {
         path: &[&str],
         query: &[(&str, &str)],
         body: Option<&Value>,
-    ) -> Result<(StatusCode, Value), Failure> {
-        let mut request = self.request(method, path, query);
+    ) -> Result<(StatusCode, Value), Miss> {
+        let mut request = self.request(method, path, query)?;
         if let Some(body) = body {
             request = request.json(body);
         }
         self.answer(request).await
+    }
+
+    /// What is at `path`; a server that is away is asked again for a while.
+    pub async fn look(&self, path: &[&str]) -> Result<Value, Miss> {
+        let begun = Instant::now();
+        loop {
+            match self.call(Method::GET, path, &[], None).await {
+                Ok((_, view)) => return Ok(view),
+                Err(miss) if !miss.may_pass() || begun.elapsed() >= AWAY => return Err(miss),
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+        }
     }
 
     /// Posts a file as it is, however long that takes.
@@ -62,9 +120,9 @@ impl Client {
         query: &[(&str, &str)],
         media: &str,
         file: impl Into<reqwest::Body>,
-    ) -> Result<(StatusCode, Value), Failure> {
+    ) -> Result<(StatusCode, Value), Miss> {
         let request = self
-            .request(Method::POST, path, query)
+            .request(Method::POST, path, query)?
             .timeout(LONGEST_UPLOAD)
             .header(reqwest::header::CONTENT_TYPE, media)
             .body(file);
@@ -77,9 +135,9 @@ impl Client {
         path: &[&str],
         headers: &[(&str, &str)],
         body: String,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, Miss> {
         let mut request = self
-            .request(Method::POST, path, &[])
+            .request(Method::POST, path, &[])?
             .header("content-type", "application/json")
             .body(body);
         for (name, value) in headers {
@@ -89,8 +147,8 @@ impl Client {
     }
 
     /// Begins to read an answer of any length.
-    pub async fn get(&self, path: &[&str]) -> Result<Pieces<'_>, Failure> {
-        let request = self.request(Method::GET, path, &[]).timeout(ENDLESS);
+    pub async fn get(&self, path: &[&str]) -> Result<Pieces<'_>, Miss> {
+        let request = self.request(Method::GET, path, &[])?.timeout(ENDLESS);
         let response = request.send().await.map_err(|e| self.unreachable(e))?;
         if response.status().is_success() {
             return Ok(Pieces {
@@ -98,15 +156,17 @@ impl Client {
                 response,
             });
         }
-        self.read(response).await.and_then(|(status, _)| {
-            Err(Failure::new(
-                Exit::Refused,
-                format!("the server answers {status}"),
-            ))
-        })
+        self.read(response)
+            .await
+            .and_then(|(status, _)| Err(refused(status, format!("the server answers {status}"))))
     }
 
-    fn request(&self, method: Method, path: &[&str], query: &[(&str, &str)]) -> RequestBuilder {
+    fn request(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &[(&str, &str)],
+    ) -> Result<RequestBuilder, Failure> {
         let mut url = self.server.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(path);
@@ -115,39 +175,54 @@ impl Client {
             url.query_pairs_mut().extend_pairs(query);
         }
         let request = self.http.request(method, url);
-        match &self.token {
+        Ok(match &self.token {
             Some(token) => request.bearer_auth(token),
             None => request,
-        }
+        })
     }
 
-    async fn answer(&self, request: RequestBuilder) -> Result<(StatusCode, Value), Failure> {
+    async fn answer(&self, request: RequestBuilder) -> Result<(StatusCode, Value), Miss> {
         let response = request.send().await.map_err(|e| self.unreachable(e))?;
         self.read(response).await
     }
 
-    async fn read(&self, response: reqwest::Response) -> Result<(StatusCode, Value), Failure> {
+    async fn read(&self, response: reqwest::Response) -> Result<(StatusCode, Value), Miss> {
         let status = response.status();
-        let answer: Value = response.json().await.map_err(|e| self.unreachable(e))?;
+        let answer: Value = response.json().await.map_err(|e| Miss {
+            status: Some(status),
+            ..self.unreachable(e)
+        })?;
         if status.is_success() {
             return Ok((status, answer));
         }
         let word = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
-        Err(Failure::new(
-            Exit::Refused,
-            format!("{} ({} {})", word("detail"), status.as_u16(), word("code")),
-        ))
+        let said = format!("{} ({} {})", word("detail"), status.as_u16(), word("code"));
+        Err(refused(status, said))
     }
 
-    fn unreachable(&self, error: reqwest::Error) -> Failure {
+    fn unreachable(&self, error: reqwest::Error) -> Miss {
+        let sent = !error.is_connect() && !error.is_builder();
         let why = chain(&error.without_url());
         let server = &self.server;
-        Failure::new(
+        let failure = Failure::new(
             Exit::Unreachable,
             format!(
                 "no Postrider answers at {server} ({why}); start one with `postrider serve` or name another with --server"
             ),
-        )
+        );
+        Miss {
+            status: None,
+            sent,
+            failure,
+        }
+    }
+}
+
+fn refused(status: StatusCode, said: String) -> Miss {
+    Miss {
+        status: Some(status),
+        sent: true,
+        failure: Failure::new(Exit::Refused, said),
     }
 }
 
@@ -159,7 +234,7 @@ pub struct Pieces<'a> {
 
 impl Pieces<'_> {
     /// The next piece; none at the end.
-    pub async fn next(&mut self) -> Result<Option<axum::body::Bytes>, Failure> {
+    pub async fn next(&mut self) -> Result<Option<axum::body::Bytes>, Miss> {
         let piece = self.response.chunk().await;
         piece.map_err(|e| self.client.unreachable(e))
     }

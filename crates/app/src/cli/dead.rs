@@ -6,7 +6,9 @@ use clap::Subcommand;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{ClientOptions, Output, client::Client, listing::Paging, output::Tone};
+use super::{
+    ClientOptions, Output, client::Client, listing::Paging, output::Tone, waiting::Accepted,
+};
 use crate::exit::{Exit, Failure};
 
 /// How often an operation that is waited for is looked at.
@@ -133,6 +135,23 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
     }
 }
 
+/// The operation when it has ended.
+async fn until_over(
+    client: &Client,
+    mut operation: Value,
+    progress: &indicatif::ProgressBar,
+) -> Result<Value, Failure> {
+    let id = operation["id"].to_string();
+    let accepted = Accepted::new(format!("operation {id}"), "postrider dead operations");
+    while operation["state"] == "running" {
+        tokio::time::sleep(LOOK).await;
+        let path = ["dead-letters", "operations", &id];
+        operation = accepted.look(client, &path).await?;
+        progress.set_message(format!("{} so far", operation["changed"]));
+    }
+    Ok(operation)
+}
+
 async fn run_order(
     client: &Client,
     verb: &'static str,
@@ -154,14 +173,9 @@ async fn run_order(
     }
     if order.wait {
         let progress = output.spinner("going on");
-        while answer["state"] == "running" {
-            tokio::time::sleep(LOOK).await;
-            let id = answer["id"].to_string();
-            let path = ["dead-letters", "operations", &id];
-            answer = client.call(Method::GET, &path, &[], None).await?.1;
-            progress.set_message(format!("{} so far", answer["changed"]));
-        }
+        let waited = until_over(client, answer, &progress).await;
         progress.finish_and_clear();
+        answer = waited?;
     }
     output.answer(&answer, || operation_line(&answer, output))?;
     if answer["state"] == "stopped" {

@@ -6,7 +6,9 @@ use clap::{Subcommand, ValueEnum};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{ClientOptions, Output, client::Client, listing::Paging, output::Tone};
+use super::{
+    ClientOptions, Output, client::Client, listing::Paging, output::Tone, waiting::Accepted,
+};
 use crate::exit::{Exit, Failure};
 
 /// How often a job that is waited for is looked at.
@@ -153,17 +155,9 @@ async fn run_submit(client: &Client, submit: Submit, output: &Output) -> Result<
     let id = accepted["file_job_id"].as_str().unwrap_or_default();
     let total = accepted["artifacts"].as_u64().unwrap_or_default();
     let bar = output.bar("attaching", total);
-    let view = loop {
-        let (_, view) = client
-            .call(Method::GET, &["file-jobs", id], &[], None)
-            .await?;
-        bar.set_position(view["attached"].as_u64().unwrap_or_default());
-        if view["status"] == "COMPLETED" {
-            break view;
-        }
-        tokio::time::sleep(LOOK).await;
-    };
+    let waited = until_over(client, id, &bar).await;
     bar.finish_and_clear();
+    let view = waited?;
     output.answer(&view, || text(&view, output))?;
     if view["attached"] != view["total"] {
         return Err(Failure::new(
@@ -172,6 +166,24 @@ async fn run_submit(client: &Client, submit: Submit, output: &Output) -> Result<
         ));
     }
     Ok(())
+}
+
+/// The job when it is finished.
+async fn until_over(
+    client: &Client,
+    id: &str,
+    bar: &indicatif::ProgressBar,
+) -> Result<Value, Failure> {
+    let show = format!("postrider evidence show {id}");
+    let accepted = Accepted::new(format!("job {id}"), show);
+    loop {
+        let view = accepted.look(client, &["file-jobs", id]).await?;
+        bar.set_position(view["attached"].as_u64().unwrap_or_default());
+        if view["status"] == "COMPLETED" {
+            return Ok(view);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 fn unreadable(submit: &Submit, error: &(dyn std::error::Error + 'static)) -> Failure {

@@ -24,6 +24,7 @@ mod status;
 mod token;
 mod top;
 mod trace;
+mod waiting;
 mod wallet;
 
 use std::{io::Write, process::ExitCode};

@@ -6,7 +6,9 @@ use clap::{Subcommand, ValueEnum};
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
-use super::{ClientOptions, Output, client::Client, listing::Paging, output::Tone};
+use super::{
+    ClientOptions, Output, client::Client, listing::Paging, output::Tone, waiting::Accepted,
+};
 use crate::exit::{Exit, Failure};
 
 /// How often an order that is waited for is looked at.
@@ -149,24 +151,27 @@ async fn run_send(client: &Client, send: Send, output: &Output) -> Result<(), Fa
         .await?;
     if wait {
         let progress = output.spinner("waiting for the broker");
-        let key = view["idempotency_key"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
-        while view["status"] == "accepted" {
-            tokio::time::sleep(LOOK).await;
-            view = client
-                .call(Method::GET, &["do", "order", &key], &[], None)
-                .await?
-                .1;
-        }
+        let waited = until_over(client, view).await;
         progress.finish_and_clear();
+        view = waited?;
     }
     output.answer(&view, || text(&view, output))?;
     if wait && view["status"] == "failed" {
         return Err(Failure::new(Exit::Failed, "the order was not sent"));
     }
     Ok(())
+}
+
+/// The order when the broker has it, or never will.
+async fn until_over(client: &Client, mut view: Value) -> Result<Value, Failure> {
+    let key = view["idempotency_key"].as_str().unwrap_or_default();
+    let (key, show) = (key.to_owned(), format!("postrider orders show {key}"));
+    let accepted = Accepted::new(format!("order {key}"), show);
+    while view["status"] == "accepted" {
+        tokio::time::sleep(LOOK).await;
+        view = accepted.look(client, &["do", "order", &key]).await?;
+    }
+    Ok(view)
 }
 
 fn request(send: Send) -> Result<Value, Failure> {

@@ -1,16 +1,27 @@
 //! `postrider payments …`: pay, see what became of it, and settle what is stuck.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Subcommand;
 use reqwest::Method;
 use serde_json::{Map, Value};
+use uuid::Uuid;
 
-use super::{ClientOptions, Output, client::Client, listing::Paging, output::Tone};
+use super::{
+    ClientOptions, Output,
+    client::{Client, Miss},
+    listing::Paging,
+    output::Tone,
+    waiting::Accepted,
+};
 use crate::exit::{Exit, Failure};
 
 /// How often a payment that is waited for is looked at.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// A payment that is pending for the same reason for so long, and is not under way, is not waited for any longer: in the
+/// mode `chance` nobody goes on with it. Not at once, since in the mode `assured` a call back that failed is repeated.
+const STUCK: Duration = Duration::from_secs(10);
 
 /// Options of `payments`.
 #[derive(Debug, clap::Args)]
@@ -53,7 +64,9 @@ struct Pay {
     /// Whatever helps to recognise it.
     #[arg(long)]
     description: Option<String>,
-    /// Wait until it has ended; 1 when it failed.
+    /// Wait until it has ended; 1 when it failed, or is stuck: pending for 10 seconds for a reason other than IN_FLIGHT.
+    ///
+    /// A server that is away is asked again for 30 seconds. The token needs the scopes submit and read.
     #[arg(long)]
     wait: bool,
 }
@@ -89,8 +102,10 @@ async fn show(client: &Client, uuid: &str) -> Result<Value, Failure> {
 }
 
 async fn run_pay(client: &Client, pay: Pay, output: &Output) -> Result<(), Failure> {
+    // Made here and not by the server: if its answer is lost, the payment has a name under which it can be repeated.
+    let uuid = pay.uuid.unwrap_or_else(|| Uuid::now_v7().to_string());
     let given = [
-        ("uuid", pay.uuid),
+        ("uuid", Some(uuid.clone())),
         ("account_id", Some(pay.account)),
         ("amount", Some(pay.amount)),
         ("currency", Some(pay.currency)),
@@ -103,23 +118,65 @@ async fn run_pay(client: &Client, pay: Pay, output: &Output) -> Result<(), Failu
     let request = Value::Object(request);
     let (_, receipt) = client
         .call(Method::POST, &["payments"], &[], Some(&request))
-        .await?;
+        .await
+        .map_err(|miss| unanswered(&uuid, miss))?;
     if !pay.wait {
         return output.answer(&receipt, || line(&receipt, output));
     }
-    let uuid = receipt["uuid"].as_str().unwrap_or_default().to_owned();
     let progress = output.spinner("waiting for the wallet");
-    let mut view = show(client, &uuid).await?;
-    while view["status"] == "PENDING" {
-        tokio::time::sleep(LOOK).await;
-        view = show(client, &uuid).await?;
-    }
+    let waited = until_over(client, &uuid).await;
     progress.finish_and_clear();
+    let view = waited?;
     output.answer(&view, || line(&view, output))?;
-    if view["status"] == "FAILED" {
-        return Err(Failure::new(Exit::Failed, "the payment failed"));
+    match view["status"].as_str() {
+        Some("PENDING") => Err(Failure::new(
+            Exit::Failed,
+            format!(
+                "payment {uuid} is stuck ({}); when it is older than payments.reconcile.after, `postrider payments reconcile` settles it",
+                view["reason"].as_str().unwrap_or_default()
+            ),
+        )),
+        Some("FAILED") => Err(Failure::new(Exit::Failed, "the payment failed")),
+        _ => Ok(()),
     }
-    Ok(())
+}
+
+/// No receipt: without its uuid nobody could tell whether it was paid, or repeat it without paying twice.
+fn unanswered(uuid: &str, miss: Miss) -> Failure {
+    if !miss.is_uncertain() {
+        return miss.into();
+    }
+    let failure = Failure::from(miss);
+    let message = format!(
+        "whether payment {uuid} was accepted is not known: {failure}; ask with `postrider payments show {uuid}`, or repeat it with --uuid {uuid}: that pays once"
+    );
+    Failure::new(failure.exit, message)
+}
+
+/// How the payment stands when it has ended, or when nobody seems to go on with it.
+async fn until_over(client: &Client, uuid: &str) -> Result<Value, Failure> {
+    let accepted = Accepted::new(
+        format!("payment {uuid}"),
+        format!("postrider payments show {uuid}"),
+    );
+    let mut stuck: Option<(Value, Instant)> = None;
+    loop {
+        let view = accepted.look(client, &["payments", uuid]).await?;
+        if view["status"] != "PENDING" {
+            return Ok(view);
+        }
+        stuck = match stuck {
+            _ if view["reason"] == "IN_FLIGHT" => None,
+            Some((reason, since)) if reason == view["reason"] => {
+                if since.elapsed() >= STUCK {
+                    return Ok(view);
+                }
+                Some((reason, since))
+            }
+            _ => Some((view["reason"].clone(), Instant::now())),
+        };
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 async fn run_list(client: &Client, list: List, output: &Output) -> Result<(), Failure> {

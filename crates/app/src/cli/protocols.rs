@@ -6,7 +6,9 @@ use clap::{Subcommand, ValueEnum};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{ClientOptions, Output, client::Client, listing::Paging, output::Tone};
+use super::{
+    ClientOptions, Output, client::Client, listing::Paging, output::Tone, waiting::Accepted,
+};
 use crate::exit::{Exit, Failure};
 
 /// How often a protocol that is waited for is looked at.
@@ -147,19 +149,29 @@ async fn run_upload(client: &Client, upload: Upload, output: &Output) -> Result<
     }
     let id = view["id"].as_str().unwrap_or_default().to_owned();
     let progress = output.spinner("waiting for the criteria");
-    loop {
-        view = show(client, &id).await?;
-        match view["status"].as_str().unwrap_or_default() {
-            "pending_review" | "complete" | "dead_letter" | "archived" => break,
-            _ => tokio::time::sleep(LOOK).await,
-        }
-    }
+    let waited = until_over(client, &id).await;
     progress.finish_and_clear();
+    view = waited?;
     output.answer(&view, || text(&view, output))?;
     if view["status"] == "dead_letter" {
         return Err(Failure::new(Exit::Failed, "the protocol was given up"));
     }
     Ok(())
+}
+
+/// The protocol when it waits for people.
+async fn until_over(client: &Client, id: &str) -> Result<Value, Failure> {
+    let accepted = Accepted::new(
+        format!("protocol {id}"),
+        format!("postrider protocols show {id}"),
+    );
+    loop {
+        let view = accepted.look(client, &["protocols", id]).await?;
+        match view["status"].as_str().unwrap_or_default() {
+            "pending_review" | "complete" | "dead_letter" | "archived" => return Ok(view),
+            _ => tokio::time::sleep(LOOK).await,
+        }
+    }
 }
 
 async fn run_list(client: &Client, list: List, output: &Output) -> Result<(), Failure> {

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use reqwest::Method;
 use serde_json::Value;
 
-use super::{Client, Output, summary};
+use super::{
+    super::{client::Miss, waiting::Accepted},
+    Client, Output, summary,
+};
 use crate::exit::{Exit, Failure};
 
 /// The pause before a stream that broke is taken up again.
@@ -16,21 +18,15 @@ const PATIENCE: u32 = 60;
 
 /// Waits for the job's end; a failure if it did not complete.
 pub(super) async fn until_over(client: &Client, job: &str, output: &Output) -> Result<(), Failure> {
+    let accepted = Accepted::new(
+        format!("job {job}"),
+        format!("postrider exports show {job}"),
+    );
     let bar = output.bar(job, 0);
-    let mut misses = 0;
-    let last = loop {
-        match follow(client, job, &bar).await {
-            Ok(Some(progress)) => break progress,
-            Ok(None) => misses = 0,
-            Err(failure) if failure.exit != Exit::Unreachable || misses >= PATIENCE => {
-                return Err(failure);
-            }
-            Err(_) => misses += 1,
-        }
-        tokio::time::sleep(PAUSE).await;
-    };
+    let over = follow_to_the_end(client, job, &bar).await;
     bar.finish_and_clear();
-    let (_, view) = client.call(Method::GET, &["jobs", job], &[], None).await?;
+    let last = over.map_err(|miss| accepted.but(miss))?;
+    let view = accepted.look(client, &["jobs", job]).await?;
     output.answer(&view, || summary(&view, output))?;
     match last["status"].as_str() {
         Some("COMPLETED") => Ok(()),
@@ -41,12 +37,30 @@ pub(super) async fn until_over(client: &Client, job: &str, output: &Output) -> R
     }
 }
 
+/// Follows the job through streams that break and servers that restart.
+async fn follow_to_the_end(
+    client: &Client,
+    job: &str,
+    bar: &indicatif::ProgressBar,
+) -> Result<Value, Miss> {
+    let mut misses = 0;
+    loop {
+        match follow(client, job, bar).await {
+            Ok(Some(progress)) => return Ok(progress),
+            Ok(None) => misses = 0,
+            Err(miss) if !miss.may_pass() || misses >= PATIENCE => return Err(miss),
+            Err(_) => misses += 1,
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
 /// Follows the stream of events; the last one if the job is over, none if the stream ended before.
 async fn follow(
     client: &Client,
     job: &str,
     bar: &indicatif::ProgressBar,
-) -> Result<Option<Value>, Failure> {
+) -> Result<Option<Value>, Miss> {
     let mut stream = client.get(&["jobs", job, "events"]).await?;
     let mut text = String::new();
     while let Some(piece) = stream.next().await? {
