@@ -185,6 +185,13 @@ async fn dead_letters_are_listed_grouped_previewed_redriven_and_archived() {
         Some(2),
         "which ones must be said"
     );
+    // As from a script whose variable was not set.
+    for blank in ["", "  "] {
+        let (code, refusal) = ask(&server, &["dead", "archive", "--filter", blank, "--yes"]).await;
+        assert_eq!(code, Some(2));
+        let said = refusal["error"]["message"].as_str().unwrap();
+        assert!(said.contains("--all"), "{said}");
+    }
 
     let overview = serving.json("/overview").await;
     let messages = &overview["services"][0];

@@ -158,6 +158,15 @@ async fn run_order(
     order: Order,
     output: &Output,
 ) -> Result<(), Failure> {
+    // An empty filter fits everything; from a script it is more likely a variable that was not set.
+    if order
+        .filter
+        .as_ref()
+        .is_some_and(|filter| filter.trim().is_empty())
+    {
+        let message = "--filter is empty: say which dead letters are meant, or --all for every one";
+        return Err(Failure::new(Exit::Usage, message));
+    }
     let body = json!({
         "filter": order.filter.unwrap_or_default(),
         "reason": order.reason,
