@@ -163,3 +163,35 @@ async fn what_is_not_there_is_a_page_for_people() {
         house.assert_fits(path).await;
     }
 }
+
+#[tokio::test]
+async fn payments_that_are_stuck_are_settled_by_clicking() {
+    let nobody = ["--set", "payments.callback.url=http://127.0.0.1:1"];
+    let at_once = ["--set", "payments.reconcile.after=0"];
+    let Some(house) = House::with(&[nobody, at_once].concat()).await else {
+        return;
+    };
+    let account = json!({ "account_id": "acc-1", "currency": "USD", "balance": "5" });
+    house.post("/wallet/accounts", &account).await;
+    let payment = json!({ "account_id": "acc-1", "amount": "2", "currency": "USD" });
+    house.post("/payments", &payment).await;
+    house
+        .open_until("/services/payments", &["CALLBACK_FAILED"])
+        .await;
+    let page = &house.page;
+    page.follow("#reconcile").await;
+    page.eval("document.querySelector('[name=reason]').required = false")
+        .await;
+    page.follow("#yes").await;
+    assert!(page.text().await.contains("Say why"));
+    page.fill("input[name=reason]", "the line was cut").await;
+    page.follow("#yes").await;
+    let told = page.text().await;
+    assert!(
+        told.contains("1 of 1 settled") && told.contains("CALLBACK_FAILED"),
+        "{told}"
+    );
+    house.open_until("/services/payments", &["SUCCEED"]).await;
+    house.assert_fits("/services/payments").await;
+    house.assert_no_trouble();
+}

@@ -98,6 +98,7 @@ pub fn routes(console: Console) -> Router {
     let pages = Router::new()
         .route("/", get(overview::page))
         .route("/services/{name}", get(services::page))
+        .route("/services/payments/reconcile", post(services::reconcile))
         .route("/dead", get(dead::page))
         .route("/dead/{table}/{id}", get(dead::letter))
         .route("/dead/confirm", post(dead::confirm))

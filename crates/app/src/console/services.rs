@@ -6,6 +6,7 @@ mod job;
 mod orders;
 mod payments;
 mod protocols;
+mod reconcile;
 
 use askama::Template;
 use axum::{extract::State, response::Response};
@@ -16,6 +17,7 @@ use postrider_web::{
 use serde::{Deserialize, de::DeserializeOwned};
 
 pub(super) use job::{Bar, Job, Listing, Tone};
+pub(super) use reconcile::reconcile;
 
 use super::{
     Console,
@@ -113,6 +115,11 @@ impl Service {
                 "archived",
             ],
         }
+    }
+
+    /// Is there something on this list that a reconciliation may settle?
+    fn may_be_stuck(self, listing: &Listing) -> bool {
+        self == Self::Payments && listing.jobs.iter().any(|job| job.state == "PENDING")
     }
 
     /// The further value that can be asked for: what it is called.
