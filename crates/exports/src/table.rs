@@ -75,6 +75,16 @@ pub const CHECKS: &[Check] = &[
         advice: "look at each with `postrider exports show JOB`; report it as a bug",
     },
     Check {
+        name: "exports/parked-with-its-job",
+        severity: Severity::Critical,
+        query: "select i.id::text from exports.export_job j join exports.export_job_input i using (job_id)
+                where j.completed_at is null and i.finished_at is null and i.next_retry_at = 'infinity'
+                  and i.parked in ('the job is FAILED', 'the job is CANCELLED')
+                limit 1000",
+        what: "inputs of open jobs that are parked as if their job were closed: nobody will claim them",
+        advice: "set their next_retry_at to now() and their parked to null; report it as a bug",
+    },
+    Check {
         name: "exports/files-are-registered",
         severity: Severity::Critical,
         query: "select i.s3_path from exports.export_job_input i

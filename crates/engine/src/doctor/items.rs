@@ -169,7 +169,11 @@ order by 1",
     )])
 }
 
-/// Parked by a person or a service, and not in the audit of late.
+/// The words in which a service parks what belongs to a job that is closed: nobody has forgotten it, it waits for whatever
+/// opens the job again, and the service's own checks look after it.
+const WITH_ITS_JOB: &str = "'the job is FAILED', 'the job is CANCELLED'";
+
+/// Parked by a person, and not in the audit of late.
 async fn parked(exam: &Exam<'_>, words: &Words<'_>) -> Answer {
     let lately = format!(
         "select unnest(a.items) from postrider.audit a
@@ -183,7 +187,7 @@ where a.at > now() - {} and a.work_table = '{}' and a.action = 'park'",
         ""
     };
     let condition = format!(
-        "w.until is null and w.parked is distinct from 'behind' and w.id <> all (array({lately})) {ordered}"
+        "w.until is null and coalesce(w.parked, '') not in ('behind', {WITH_ITS_JOB}) and w.id <> all (array({lately})) {ordered}"
     );
     let seen = words.find(exam, &words.parked(), &condition).await?;
     let long = age(words.limits.parked.as_secs_f64());
