@@ -3,7 +3,7 @@
 use postrider_testkit::TestDb;
 use serde_json::Value;
 
-use crate::program::{data_dir, postrider, run, run_with, stderr, stdout};
+use crate::program::{Serving, data_dir, postrider, run, run_with, stderr, stdout};
 
 /// A token with these scopes, and the setting that allows it and no other.
 pub async fn token(scopes: &str) -> (String, String) {
@@ -70,6 +70,59 @@ async fn a_cursor_that_begins_with_a_hyphen_is_no_option() {
                 .await;
         assert_eq!(output.status.code(), Some(6), "{}", stderr(&output));
     }
+}
+
+#[tokio::test]
+async fn an_id_that_no_request_can_name_is_refused_with_2_before_any_is_sent() {
+    // Dots and nothing would be left out of the path, and the request would be another one.
+    for words in [
+        &["payments", "show", ".."][..],
+        &["orders", "cancel", "."],
+        &["exports", "redrive", ""],
+        &["trace", ".\t."],
+    ] {
+        let output = run_with(&[words, &["--server", "http://127.0.0.1:1"]].concat()).await;
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        assert!(
+            stderr(&output).contains("is no id or key"),
+            "{}",
+            stderr(&output)
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_no_address_ends_with_2() {
+    for server in ["notaurl", "localhost:8080"] {
+        for command in [&["status"][..], &["top", "--once"]] {
+            let output = run_with(&[command, &["--server", server]].concat()).await;
+            assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+            assert!(
+                stderr(&output).contains("http://127.0.0.1:8080"),
+                "{}",
+                stderr(&output)
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_status_says_that_a_token_was_refused_and_asks_for_none() {
+    let (db, dir) = (TestDb::new().await, data_dir());
+    let url = db.url();
+    let (_, allowed) = token("read").await;
+    let serving = Serving::on(dir.path(), &["--database-url", &url, "--set", &allowed]).await;
+    let status = ["status", "--json", "--server", serving.base()];
+    let without = run_with(&status).await;
+    assert!(without.status.success(), "{}", stderr(&without));
+    let wrong = run_with(&[&status[..], &["--token", "pt_wrong"]].concat()).await;
+    assert_eq!(wrong.status.code(), Some(7), "{}", stderr(&wrong));
+    assert!(
+        stderr(&wrong).contains("the token was refused"),
+        "{}",
+        stderr(&wrong)
+    );
+    assert!(stdout(&wrong).contains("ready"), "{}", stdout(&wrong));
 }
 
 #[tokio::test]

@@ -11,6 +11,9 @@ use crate::exit::{Exit, Failure, chain};
 /// The longest that a command waits for one answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The longest that a look at the server's health takes.
+const GLANCE: Duration = Duration::from_secs(10);
+
 /// The longest that a file may take on its way.
 const LONGEST_UPLOAD: Duration = Duration::from_secs(86_400);
 
@@ -73,8 +76,7 @@ pub struct Client {
 impl Client {
     /// A client of the server that the options name.
     pub fn new(options: &ClientOptions) -> Result<Self, Failure> {
-        let server = url::Url::parse(&options.server)
-            .map_err(|e| Failure::caused(Exit::Usage, "--server", &e))?;
+        let server = address(&options.server)?;
         let http = reqwest::Client::builder()
             .timeout(PATIENCE)
             .build()
@@ -111,6 +113,15 @@ impl Client {
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
         }
+    }
+
+    /// Whether the server is ready, and what it says to that.
+    pub async fn ready(&self) -> Result<(bool, Value), Miss> {
+        let request = self.request(Method::GET, &["readyz"], &[])?.timeout(GLANCE);
+        let response = request.send().await.map_err(|e| self.unreachable(e))?;
+        let ready = response.status().is_success();
+        let said = response.json().await.map_err(|e| self.unreachable(e))?;
+        Ok((ready, said))
     }
 
     /// Posts a file as it is, however long that takes.
@@ -167,6 +178,7 @@ impl Client {
         path: &[&str],
         query: &[(&str, &str)],
     ) -> Result<RequestBuilder, Failure> {
+        path.iter().try_for_each(|segment| sayable(segment))?;
         let mut url = self.server.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(path);
@@ -224,6 +236,32 @@ fn refused(status: StatusCode, said: String) -> Miss {
         sent: true,
         failure: Failure::new(Exit::Refused, said),
     }
+}
+
+/// The server's address. A host alone is no URL, and `localhost:8080` is one with the scheme `localhost`.
+fn address(text: &str) -> Result<url::Url, Failure> {
+    let unfit = |why: &str| {
+        let message = format!(
+            "--server {text} is no address ({why}); write one such as http://127.0.0.1:8080"
+        );
+        Failure::new(Exit::Usage, message)
+    };
+    let server = url::Url::parse(text).map_err(|e| unfit(&chain(&e)))?;
+    match server.scheme() {
+        "http" | "https" => Ok(server),
+        _ => Err(unfit("it begins neither with http:// nor with https://")),
+    }
+}
+
+/// Can a request name it in its path? A segment that is nothing or dots would be left out on the way, as would white space
+/// in it, and the request would be another one.
+fn sayable(segment: &str) -> Result<(), Failure> {
+    let lost = segment.contains(['\t', '\n', '\r']);
+    if lost || matches!(segment, "" | "." | "..") {
+        let message = format!("{segment:?} is no id or key that can be asked for");
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    Ok(())
 }
 
 /// An answer, piece by piece.

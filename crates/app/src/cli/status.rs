@@ -1,12 +1,14 @@
 //! `postrider status`: how a running server is.
 
-use std::time::Duration;
-
-use reqwest::Method;
+use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
-use super::{ClientOptions, Output, board, client::Client, output::Tone};
-use crate::exit::{Exit, Failure, chain};
+use super::{
+    ClientOptions, Output, board,
+    client::{Client, Miss},
+    output::Tone,
+};
+use crate::exit::{Exit, Failure};
 
 /// Options of `status`.
 #[derive(Debug, clap::Args)]
@@ -16,40 +18,37 @@ pub struct Args {
 }
 
 pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
-    let server = args.client.server.trim_end_matches('/');
-    let unreachable = |e: reqwest::Error| {
-        let why = chain(&e.without_url());
-        Failure::new(
-            Exit::Unreachable,
-            format!(
-                "no Postrider answers at {server} ({why}); start one with `postrider serve` or name another with --server"
-            ),
-        )
-    };
-    let client = reqwest::Client::builder()
-        .timeout(Duration::from_secs(10))
-        .build()
-        .map_err(unreachable)?;
-    let mut request = client.get(format!("{server}/readyz"));
-    if let Some(token) = &args.client.token {
-        request = request.bearer_auth(token);
-    }
-    let response = request.send().await.map_err(unreachable)?;
-    let ready = response.status().is_success();
-    let mut answer: Value = response.json().await.map_err(unreachable)?;
+    let client = Client::new(&args.client)?;
+    let (ready, mut answer) = client.ready().await?;
     // Whether it is ready needs no token; the rest does, and is left out for those who have none.
-    let overview = Client::new(&args.client)?
-        .call(Method::GET, &["overview"], &[], None)
-        .await;
-    if let (Ok((_, overview)), Some(answer)) = (overview, answer.as_object_mut()) {
-        answer.insert("overview".to_owned(), overview);
+    let overview = client.call(Method::GET, &["overview"], &[], None).await;
+    let mut refused = None;
+    match (overview, answer.as_object_mut()) {
+        (Ok((_, overview)), Some(answer)) => {
+            answer.insert("overview".to_owned(), overview);
+        }
+        // Whoever has one must hear that it does not do, or they look for the fault elsewhere.
+        (Err(miss), _) if args.client.token.is_some() && is_about_the_token(&miss) => {
+            refused = Some(Failure::from(miss));
+        }
+        _ => {}
     }
     output.answer(&answer, || text(&answer, output))?;
-    if ready {
-        Ok(())
-    } else {
-        Err(Failure::new(Exit::Failed, "the server is not ready"))
+    if !ready {
+        return Err(Failure::new(Exit::Failed, "the server is not ready"));
     }
+    match refused {
+        Some(why) => Err(Failure::new(
+            why.exit,
+            format!("the token was refused: {why}"),
+        )),
+        None => Ok(()),
+    }
+}
+
+fn is_about_the_token(miss: &Miss) -> bool {
+    let about = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN];
+    miss.status.is_some_and(|status| about.contains(&status))
 }
 
 fn text(answer: &Value, output: &Output) -> String {
