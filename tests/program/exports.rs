@@ -55,6 +55,20 @@ async fn a_job_is_submitted_watched_shown_listed_and_its_files_fetched_from_the_
     let shown = read(&exports(&["show", &job]).await);
     assert_eq!(shown["job"], view);
     assert_eq!(shown["inputs"][1]["status"], "SUCCEEDED");
+    assert_eq!(shown["next_cursor"], Value::Null);
+    let first = read(&exports(&["show", &job, "--limit", "1"]).await);
+    let cursor = first["next_cursor"].as_str().unwrap();
+    let rest = read(&exports(&["show", &job, "--limit", "1", "--cursor", cursor]).await);
+    assert_eq!(
+        (&first["inputs"][0], &rest["inputs"][0]),
+        (&shown["inputs"][0], &shown["inputs"][1])
+    );
+    let text = run_with(&["exports", "show", &job, "--limit", "1", "--server", &server]).await;
+    assert!(
+        stdout(&text).contains(&format!("more: --cursor {cursor}")),
+        "{}",
+        stdout(&text)
+    );
     let listed = read(&exports(&["list", "--status", "COMPLETED"]).await);
     assert_eq!(listed["items"][0]["jobId"], job.as_str());
     let target = dir.path().join("files");

@@ -7,9 +7,14 @@ use std::{io::Read, path::PathBuf};
 
 use clap::{Subcommand, ValueEnum};
 use reqwest::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{ClientOptions, Output, client::Client, listing::Paging, output::Tone};
+use super::{
+    ClientOptions, Output,
+    client::Client,
+    listing::{Paging, lines},
+    output::Tone,
+};
 use crate::exit::{Exit, Failure};
 
 /// Options of `exports`.
@@ -27,13 +32,17 @@ enum Verb {
     Submit(Submit),
     /// List jobs, the newest first.
     List(List),
-    /// Show a job and its inputs.
+    /// Show a job and a page of its inputs.
+    // So many as there were before there were pages.
+    #[command(mut_arg("limit", |limit| limit.default_value("500")))]
     Show {
         /// The job's id.
         job: String,
         /// Only inputs that stand so, e.g. DLQ.
         #[arg(long, value_enum, ignore_case = true)]
         status: Option<InputStatus>,
+        #[command(flatten)]
+        paging: Paging,
     },
     /// Cancel a job: what is running finishes, nothing else is begun.
     Cancel {
@@ -105,7 +114,11 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
     match args.verb {
         Verb::Submit(submit) => run_submit(&client, submit, output).await,
         Verb::List(list) => run_list(&client, list, output).await,
-        Verb::Show { job, status } => show(&client, &job, status, output).await,
+        Verb::Show {
+            job,
+            status,
+            paging,
+        } => show(&client, &job, status, &paging, output).await,
         Verb::Cancel { job } => operate(&client, &job, "cancel", false, output).await,
         Verb::Redrive { job, wait } => operate(&client, &job, "redrive", wait, output).await,
         Verb::Download(download) => download::run(&client, &download, output).await,
@@ -175,23 +188,20 @@ async fn show(
     client: &Client,
     job: &str,
     status: Option<InputStatus>,
+    paging: &Paging,
     output: &Output,
 ) -> Result<(), Failure> {
     let (_, view) = client.call(Method::GET, &["jobs", job], &[], None).await?;
     let status = status.and_then(|status| status.to_possible_value());
-    let mut query = vec![("limit", "500")];
-    query.extend(status.as_ref().map(|value| ("status", value.get_name())));
+    let filters = [("status", status.as_ref().map(|value| value.get_name()))];
     let path = ["jobs", job, "inputs"];
-    let (_, inputs) = client.call(Method::GET, &path, &query, None).await?;
-    let items = inputs["items"].as_array().cloned().unwrap_or_default();
-    let answer = serde_json::json!({ "job": view, "inputs": items });
+    let page = paging.ask(client, &path, &filters).await?;
+    let answer =
+        json!({ "job": view, "inputs": page["items"], "next_cursor": page["next_cursor"] });
     output.answer(&answer, || {
-        let mut lines = vec![summary(&view, output)];
-        lines.extend(items.iter().map(|input| line(input, output)));
-        if inputs["next_cursor"].is_string() {
-            lines.push("… the first 500 inputs; --json and the API have them all".to_owned());
-        }
-        lines.join("\n")
+        let mut text = vec![summary(&view, output)];
+        text.extend(lines(&page, |input| line(input, output)));
+        text.join("\n")
     })
 }
 

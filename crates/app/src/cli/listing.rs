@@ -27,6 +27,17 @@ impl Paging {
         output: &Output,
         line: impl Fn(&Value) -> String,
     ) -> Result<(), Failure> {
+        let page = self.ask(client, path, filters).await?;
+        output.answer(&page, || lines(&page, line).join("\n"))
+    }
+
+    /// The page of what is at `path` and fits the filters that are set.
+    pub async fn ask(
+        &self,
+        client: &Client,
+        path: &[&str],
+        filters: &[(&str, Option<&str>)],
+    ) -> Result<Value, Failure> {
         let own = [
             ("cursor", self.cursor.as_deref()),
             ("limit", Some(self.limit.as_str())),
@@ -37,14 +48,16 @@ impl Paging {
             .chain(own)
             .filter_map(|(name, value)| value.map(|value| (name, value)))
             .collect();
-        let (_, page) = client.call(Method::GET, path, &query, None).await?;
-        output.answer(&page, || {
-            let items = page["items"].as_array().map_or(&[][..], Vec::as_slice);
-            let mut lines: Vec<String> = items.iter().map(line).collect();
-            if let Some(cursor) = page["next_cursor"].as_str() {
-                lines.push(format!("more: --cursor {cursor}"));
-            }
-            lines.join("\n")
-        })
+        Ok(client.call(Method::GET, path, &query, None).await?.1)
     }
+}
+
+/// A page as text: a line for each item, and where it goes on.
+pub(super) fn lines(page: &Value, line: impl Fn(&Value) -> String) -> Vec<String> {
+    let items = page["items"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut lines: Vec<String> = items.iter().map(line).collect();
+    if let Some(cursor) = page["next_cursor"].as_str() {
+        lines.push(format!("more: --cursor {cursor}"));
+    }
+    lines
 }

@@ -204,6 +204,7 @@ mod tests {
             "postrider exports submit inputs.json --wait --idempotency-key k",
             "postrider exports list --status FAILED --json",
             "postrider exports show J20260110_000777 --status DLQ",
+            "postrider exports show J20260110_000777 --limit 10 --cursor -c",
             "postrider exports cancel J20260110_000777",
             "postrider exports redrive J20260110_000777 --wait",
             "postrider exports download J20260110_000777 --dir d",
