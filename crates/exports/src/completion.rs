@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::{
     counters,
     model::Input,
-    store::closing::{self, Dead},
+    store::closing::{self, Closed, Dead},
     worker::death,
 };
 
@@ -103,10 +103,14 @@ async fn look(pool: &PgPool, jobs: &[Uuid]) -> Vec<Uuid> {
     })
 }
 
-fn announce(completed: &[String]) {
-    counters::job("completed", completed.len() as u64);
-    for job in completed {
+fn announce(closed: &Closed) {
+    counters::job("completed", closed.completed.len() as u64);
+    for job in &closed.completed {
         tracing::info!(job, "job completed");
+    }
+    counters::job("failed", closed.failed.len() as u64);
+    for job in &closed.failed {
+        tracing::warn!(job, "job failed: inputs that were given up are archived");
     }
 }
 

@@ -51,7 +51,8 @@ pub const fn migrations() -> postrider_engine::migrate::MigrationSet {
             "0002_sample",
             "0003_cause",
             "0004_leaner_indexes",
-            "0005_steady_plans"
+            "0005_steady_plans",
+            "0006_archived_inputs"
         ]
     )
 }

@@ -60,7 +60,8 @@ pub(crate) async fn cancel(pool: &PgPool, key: &str, operator: &Operator) -> Res
     Ok(())
 }
 
-/// Lets the dead inputs of a failed job begin anew, and what was parked with them go on. Says how many were dead.
+/// Lets the dead inputs of a failed job begin anew, and what was parked with them go on. Says how many were dead: none if
+/// they were archived meanwhile, and what was parked goes on alone.
 pub(crate) async fn redrive(
     pool: &PgPool,
     key: &str,
@@ -68,7 +69,7 @@ pub(crate) async fn redrive(
 ) -> Result<usize, Refused> {
     let mut tx = pool.begin().await?;
     let locked = closing::lock(&mut tx, key).await?;
-    let (job, _, status) = locked.ok_or(Refused::Unknown)?;
+    let (job, number, status) = locked.ok_or(Refused::Unknown)?;
     let refused = |why| Refused::NotRedrivable { status, why };
     match status {
         JobStatus::Failed => {}
@@ -83,6 +84,19 @@ pub(crate) async fn redrive(
     let redriven = Queue::new(&EXPORT_JOB_INPUT)?
         .redrive(&mut tx, operator, &dead)
         .await?;
+    if redriven.ids.is_empty() {
+        if !closing::open_again(&mut tx, job).await? {
+            return Err(refused(
+                "its failed inputs were archived and nothing else waits; submit them again",
+            ));
+        }
+        let deed = Deed {
+            action: "redrive",
+            table: "exports.export_job",
+            items: &[number],
+        };
+        audit::record(&mut tx, operator, deed).await?;
+    }
     tx.commit().await?;
     tracing::info!(
         job = key,

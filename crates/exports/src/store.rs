@@ -34,12 +34,17 @@ const FIND_ALL: &str = "select job_id from exports.export_job where job_key = an
 
 const FIND: &str = "select job_id from exports.export_job where job_key = $1";
 
-/// `retrying` are those of the waiting that have failed before.
+/// `retrying` are those of the waiting that have failed before. What is not there was given up and archived.
 const PROGRESS: &str = "
-select j.job_key, j.status, j.total_inputs::bigint as total, j.error_message,
-       c.pending, c.retrying, c.running, c.done, c.failed, c.files_generated, c.files_reused
+select j.job_key, j.status, j.total_inputs::bigint as total,
+       j.error_message || case when c.kept < j.total_inputs
+                               then format(' (archived inputs: %s of %s)', j.total_inputs - c.kept, j.total_inputs) else '' end
+           as error_message,
+       c.pending, c.retrying, c.running, c.done, c.failed + greatest(j.total_inputs - c.kept, 0) as failed,
+       c.files_generated, c.files_reused
 from exports.export_job j, lateral (
-    select count(*) filter (where i.status in ('PENDING', 'RETRY_WAIT')) as pending,
+    select count(*) as kept,
+           count(*) filter (where i.status in ('PENDING', 'RETRY_WAIT')) as pending,
            count(*) filter (where i.status = 'RETRY_WAIT' and i.attempt_count > 0) as retrying,
            count(*) filter (where i.status = 'RUNNING') as running,
            count(*) filter (where i.status = 'SUCCEEDED') as done,

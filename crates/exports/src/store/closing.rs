@@ -25,12 +25,25 @@ where j.job_id = any($1) and j.completed_at is null
 const STILL_OPEN: &str =
     "select job_id from exports.export_job where job_id = any($1) and completed_at is null";
 
-/// Under the lock, with a snapshot of its own: the look above may be old.
+/// Under the lock, with a snapshot of its own: the look above may be old. An input that is not there was given up and
+/// archived, and has no file.
 const COMPLETE: &str = "
 update exports.export_job j set status = 'COMPLETED', completed_at = now(), started_at = coalesce(j.started_at, now())
 where j.job_id = any($1) and j.completed_at is null
   and not exists (select 1 from exports.export_job_input i where i.job_id = j.job_id and i.finished_at is null)
   and not exists (select 1 from exports.export_job_input i where i.job_id = j.job_id and i.status = 'DLQ' and i.cause is not null)
+  and (select count(*) from exports.export_job_input i where i.job_id = j.job_id) >= j.total_inputs
+returning j.job_key";
+
+/// Under the same lock: nothing of these is left to be done, and they are not complete. How many were archived is counted
+/// whenever the job is shown.
+const FAIL_ARCHIVED: &str = "
+update exports.export_job j
+set status = 'FAILED', completed_at = now(), error_message = 'inputs that were given up are archived and have no file'
+where j.job_id = any($1) and j.completed_at is null
+  and not exists (select 1 from exports.export_job_input i where i.job_id = j.job_id and i.finished_at is null)
+  and not exists (select 1 from exports.export_job_input i where i.job_id = j.job_id and i.status = 'DLQ' and i.cause is not null)
+  and (select count(*) from exports.export_job_input i where i.job_id = j.job_id) < j.total_inputs
 returning j.job_key";
 
 const FAIL: &str = "
@@ -50,12 +63,12 @@ where job_id = $1 and finished_at is null and lease_until is null and next_retry
 const OPEN_JOBS: &str = "
 select job_id from exports.export_job where completed_at is null and job_id > $1 order by job_id limit $2";
 
-/// Open jobs with a dead input: whoever declared it dead could not close the job.
 /// How many jobs are open, and the age of the oldest in seconds. Index: ix_export_job_open.
 const OPEN: &str = "
 select count(*), coalesce(extract(epoch from clock_timestamp() - min(o.requested_at)), 0)::float8
 from (select requested_at from exports.export_job where completed_at is null limit 10000) o";
 
+/// Open jobs with a dead input: whoever declared it dead could not close the job.
 const FAILED: &str = "
 select distinct on (j.job_id) j.job_id, i.index_key, i.effective_date, i.asof_indicator, i.error_code, i.error_message
 from exports.export_job j join exports.export_job_input i on i.job_id = j.job_id
@@ -73,6 +86,11 @@ limit 1000";
 const LOCK_CLOSED: &str =
     "select 1 from exports.export_job where job_id = $1 and completed_at is not null for update";
 
+/// Only if that lets anything go on.
+const OPEN_AGAIN: &str = "
+select case when exists (select 1 from exports.export_job_input where job_id = $1 and finished_at is null)
+            then exports.open_again($1) else false end";
+
 const DEAD: &str = "
 select id from exports.export_job_input where job_id = $1 and finished_at is not null and status = 'DLQ' order by id";
 
@@ -88,26 +106,43 @@ pub(crate) async fn lock(
     sqlx::query_as(LOCK_KEY).bind(key).fetch_optional(tx).await
 }
 
-/// Closes those of these jobs whose inputs all have their files. Gives the keys of the jobs that it closed.
-pub(crate) async fn complete(pool: &PgPool, jobs: &[Uuid]) -> Result<Vec<String>, sqlx::Error> {
+/// The keys of jobs that were closed.
+#[derive(Debug, Default)]
+pub(crate) struct Closed {
+    /// Every input has its file.
+    pub completed: Vec<String>,
+    /// Inputs without a file were archived.
+    pub failed: Vec<String>,
+}
+
+/// Closes those of these jobs of which nothing is left to be done.
+pub(crate) async fn complete(pool: &PgPool, jobs: &[Uuid]) -> Result<Closed, sqlx::Error> {
     let finished: Vec<Uuid> = sqlx::query_scalar(FINISHED)
         .bind(jobs)
         .fetch_all(pool)
         .await?;
     if finished.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Closed::default());
     }
     let mut tx = pool.begin().await?;
     let locked: Vec<Uuid> = sqlx::query_scalar(LOCK_OPEN)
         .bind(finished)
         .fetch_all(&mut *tx)
         .await?;
-    let completed = sqlx::query_scalar(COMPLETE)
-        .bind(locked)
+    let completed: Vec<String> = sqlx::query_scalar(COMPLETE)
+        .bind(&locked)
         .fetch_all(&mut *tx)
         .await?;
+    let failed = if completed.len() < locked.len() {
+        sqlx::query_scalar(FAIL_ARCHIVED)
+            .bind(&locked)
+            .fetch_all(&mut *tx)
+            .await?
+    } else {
+        Vec::new()
+    };
     tx.commit().await?;
-    Ok(completed)
+    Ok(Closed { completed, failed })
 }
 
 /// Which of these jobs are open.
@@ -203,6 +238,11 @@ pub(crate) async fn dead_of(pool: &PgPool, jobs: &[Uuid]) -> Result<Vec<Dead>, s
 /// The dead inputs of a job.
 pub(crate) async fn dead(tx: &mut PgConnection, job: Uuid) -> Result<Vec<i64>, sqlx::Error> {
     sqlx::query_scalar(DEAD).bind(job).fetch_all(tx).await
+}
+
+/// Opens a failed job again for what was parked with it; false if nothing was.
+pub(crate) async fn open_again(tx: &mut PgConnection, job: Uuid) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar(OPEN_AGAIN).bind(job).fetch_one(tx).await
 }
 
 /// Forgets rights whose holders are gone.

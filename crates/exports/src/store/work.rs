@@ -40,10 +40,11 @@ on conflict (index_key, effective_date, asof_indicator) do update
        or not exports.generation_is_held(g.input_id, g.fence)
 returning g.input_id";
 
-/// What each input got, the registry's entry for each file that was made, and the rights given back.
+/// What each input got (an error of before is overcome), the registry's entry for each file that was made, and the rights given back.
 const RECORD: &str = "
 with held as (
-    update exports.export_job_input i set s3_path = g.path, is_reused = g.reused
+    update exports.export_job_input i
+    set s3_path = g.path, is_reused = g.reused, error_code = null, error_category = null, error_message = null
     from unnest($1::bigint[], $2::bigint[], $3::text[], $4::boolean[]) g(id, fence, path, reused) where i.id = g.id and i.fence = g.fence
     returning i.id, i.job_id, i.index_key, i.effective_date, i.asof_indicator, i.s3_path, i.is_reused),
 registered as (

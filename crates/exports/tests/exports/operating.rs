@@ -4,7 +4,13 @@ use axum::{
     body::Body,
     http::{Method, Request, StatusCode},
 };
-use serde_json::json;
+use postrider_engine::{
+    dead_letter::{Action, DeadLetters, Filter, Order, Total},
+    doctor::{Doctor, Severity},
+    lease::Operator,
+};
+use postrider_exports::{CHECKS, EXPORT_JOB_INPUT};
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{House, LONG, input, many, own_source, settings, within};
@@ -204,6 +210,190 @@ async fn one_input_that_always_fails_among_a_thousand_fails_the_job_and_a_redriv
         .count("select max(attempt_count)::bigint from exports.export_job_input")
         .await;
     assert_eq!(attempts, 0, "fresh attempts");
+}
+
+async fn archive_all(house: &House) -> Total {
+    let letters = DeadLetters::new([&EXPORT_JOB_INPUT]).unwrap();
+    let order = Order::new(Action::Archive, Filter::default());
+    let operator = Operator::new("somebody");
+    let total = letters.carry_out(&house.pool, &operator, &order).await;
+    total.unwrap()
+}
+
+#[tokio::test]
+async fn what_was_parked_goes_on_after_the_failed_input_was_archived_and_the_job_never_completes() {
+    let house = House::new().await;
+    house.execute("create table source (key text, day date, asof text, n integer);
+                   insert into source select 'K' || lpad(k::text, 5, '0'), date '2024-02-02', 'CLS', 1 from generate_series(1, 199) k").await;
+    let job = house.submit(many(200)).await;
+    let alone = json!({ "source": own_source()["source"], "concurrency": 1, "worker": { "poll": { "batch_size": 10 } } });
+    let stop = CancellationToken::new();
+    let worker = house.work_until(&settings(alone), stop.clone());
+    house.stands(&job, "FAILED").await;
+    stop.cancel();
+    worker.await.unwrap().unwrap();
+    house.finalize().await;
+    let parked = house
+        .count("select count(*) from exports.export_job_input where parked = 'the job is FAILED'")
+        .await;
+    assert!(parked > 0, "nothing was parked");
+    assert_eq!(archive_all(&house).await.changed, 1);
+    let view = house.get(&job).await;
+    assert_eq!(view["failed"], 1, "an archived input was given up, too");
+    let message = view["errorMessage"].as_str().unwrap();
+    assert!(
+        message.contains("NO_DATA") && message.ends_with("(archived inputs: 1 of 200)"),
+        "{message}"
+    );
+
+    let (status, view) = house.operate(&job, "redrive").await;
+    assert_eq!(
+        (status, &view["status"]),
+        (StatusCode::OK, &json!("RUNNING"))
+    );
+    let audited = "select count(*) from postrider.audit where action = 'redrive' and work_table = 'exports.export_job'";
+    assert_eq!(house.count(audited).await, 1);
+    house.work(&settings(own_source()));
+    let view = house.stands(&job, "FAILED").await;
+    assert_eq!((&view["done"], &view["failed"]), (&json!(199), &json!(1)));
+    let message = view["errorMessage"].as_str().unwrap();
+    assert!(message.contains("archived inputs: 1 of 200"), "{message}");
+
+    let (status, problem) = house.operate(&job, "redrive").await;
+    assert_eq!(
+        (status, &problem["code"]),
+        (StatusCode::CONFLICT, &json!("export-job-not-redrivable"))
+    );
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.contains("archived"), "{detail}");
+}
+
+#[tokio::test]
+async fn an_open_job_of_which_an_input_was_archived_ends_failed() {
+    let house = House::new().await;
+    let job = house.submit(many(3)).await;
+    // Whoever declared it dead could not close the job, and the finalizer did not come by before it was archived.
+    house
+        .execute(
+            "update exports.export_job_input set status = 'DLQ', finished_at = now(), error_code = 'X', cause = 'X'
+             where index_key = 'K00001'",
+        )
+        .await;
+    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    assert_eq!(archive_all(&house).await.changed, 1);
+    house.work(&settings(json!({})));
+    let view = within(LONG, "the job is over", async || {
+        house.finalize().await;
+        let view = house.get(&job).await;
+        if view["done"] == 2 && view["status"] != "RUNNING" {
+            Ok(view)
+        } else {
+            Err(view)
+        }
+    })
+    .await;
+    assert_eq!(view["status"], "FAILED");
+    assert_eq!(
+        view["errorMessage"],
+        "inputs that were given up are archived and have no file (archived inputs: 1 of 3)"
+    );
+}
+
+/// What the doctor says about parked inputs.
+async fn about_parked(house: &House) -> Vec<String> {
+    let doctor = Doctor::new([&EXPORT_JOB_INPUT]).checks(CHECKS.iter().copied());
+    let report = doctor.examine(&house.pool).await;
+    let found = report.at_least(Severity::Warning).into_iter();
+    found
+        .map(|finding| finding.check.clone())
+        .filter(|check| check.contains("parked"))
+        .collect()
+}
+
+#[tokio::test]
+async fn inputs_that_are_parked_with_their_closed_job_do_not_worry_the_doctor() {
+    let house = House::new().await;
+    let job = house.submit(many(3)).await;
+    assert_eq!(house.operate(&job, "cancel").await.0, StatusCode::OK);
+    let parked = "select count(*) from exports.export_job_input where next_retry_at = 'infinity'";
+    assert_eq!(house.count(parked).await, 3);
+    assert_eq!(about_parked(&house).await, [""; 0]);
+    house
+        .execute(
+            "update exports.export_job_input set parked = 'wait for Ann' where index_key = 'K00001'",
+        )
+        .await;
+    assert_eq!(about_parked(&house).await, ["I1/parked"]);
+}
+
+#[tokio::test]
+async fn inputs_that_stay_parked_in_an_open_job_are_found_by_the_doctor() {
+    let house = House::new().await;
+    house.submit(many(3)).await;
+    house
+        .execute(
+            "update exports.export_job_input set next_retry_at = 'infinity', parked = 'the job is FAILED'
+             where index_key = 'K00001'",
+        )
+        .await;
+    assert_eq!(about_parked(&house).await, ["exports/parked-with-its-job"]);
+}
+
+/// The only input's state, failed attempts and error.
+async fn only_input(house: &House, job: &str) -> (Value, Value, Value, Value) {
+    let path = format!("/jobs/{job}/inputs");
+    let (_, mut page) = house.call(Method::GET, &path, None).await;
+    let mut input = page["items"][0].take();
+    let mut field = |name: &str| input[name].take();
+    (
+        field("status"),
+        field("attemptCount"),
+        field("errorCode"),
+        field("errorMessage"),
+    )
+}
+
+#[tokio::test]
+async fn an_error_that_is_over_is_not_shown_as_todays() {
+    let house = House::new().await;
+    house
+        .execute("create table source (key text, day date, asof text, n integer)")
+        .await;
+    let job = house.submit(json!([input("A", 20_240_202, "CLS")])).await;
+    let stop = CancellationToken::new();
+    let worker = house.work_until(&settings(own_source()), stop.clone());
+    house.stands(&job, "FAILED").await;
+    stop.cancel();
+    worker.await.unwrap().unwrap();
+    assert_eq!(house.operate(&job, "redrive").await.0, StatusCode::OK);
+    assert_eq!(
+        only_input(&house, &job).await,
+        (json!("PENDING"), json!(0), json!(null), json!(null))
+    );
+
+    // A source that is not there fails an attempt; then it is there.
+    house.execute("alter table source rename to away").await;
+    let patient = json!({ "source": own_source()["source"], "retry": { "max_attempts": 50, "base_delay_ms": 300 } });
+    house.work(&settings(patient));
+    within(LONG, "an attempt failed", async || {
+        let (status, attempts, code, _) = only_input(&house, &job).await;
+        if status == "RETRY_WAIT" && attempts != 0 && code != json!(null) {
+            Ok(())
+        } else {
+            Err((status, attempts, code))
+        }
+    })
+    .await;
+    house
+        .execute("insert into away values ('A', '2024-02-02', 'CLS', 1); alter table away rename to source")
+        .await;
+    house.stands(&job, "COMPLETED").await;
+    let (status, attempts, code, message) = only_input(&house, &job).await;
+    assert_eq!(
+        (status, code, message),
+        (json!("SUCCEEDED"), json!(null), json!(null))
+    );
+    assert_ne!(attempts, 0);
 }
 
 async fn paths(house: &House) -> Vec<String> {
