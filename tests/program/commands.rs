@@ -159,6 +159,25 @@ async fn with_json_a_failure_is_one_object_on_standard_error() {
 }
 
 #[tokio::test]
+async fn with_json_wrong_usage_is_one_object_too_and_help_stays_text() {
+    for words in [
+        &["--json", "srve"][..],
+        &["dead", "redrive", "--json"],
+        &["payments", "--json"],
+    ] {
+        let output = run_with(words).await;
+        assert_eq!(output.status.code(), Some(2));
+        assert!(output.stdout.is_empty());
+        let error: Value = serde_json::from_slice(&output.stderr).unwrap();
+        assert_eq!(error["error"]["code"], "usage");
+        assert_ne!(error["error"]["message"], "");
+    }
+    let help = run_with(&["dead", "--json", "--help"]).await;
+    assert!(help.status.success());
+    assert!(stdout(&help).contains("Usage:"), "{}", stdout(&help));
+}
+
+#[tokio::test]
 async fn a_dry_run_changes_nothing_and_says_what_the_real_run_then_does() {
     let db = TestDb::new().await;
     let url = db.url();

@@ -102,15 +102,7 @@ enum Command {
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => {
-            // Help and version come this way too; clap knows which stream and which number.
-            let _ = error.print();
-            return if error.use_stderr() {
-                Exit::Usage.into()
-            } else {
-                ExitCode::SUCCESS
-            };
-        }
+        Err(error) => return unreadable(&error),
     };
     let output = Output::new(cli.json);
     match run(cli, &output) {
@@ -120,6 +112,26 @@ pub fn main() -> ExitCode {
             failure.exit.into()
         }
     }
+}
+
+/// What can't be read as a command. Help and version come this way too; clap knows which stream and which number.
+fn unreadable(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    // Nothing was read, so nobody has said yet how to answer.
+    let json = std::env::args_os()
+        .take_while(|word| word != "--")
+        .any(|word| word == "--json");
+    if json {
+        let said = error.to_string();
+        let said = said.trim().trim_start_matches("error: ");
+        Output::new(true).failure(&Failure::new(Exit::Usage, said));
+    } else {
+        let _ = error.print();
+    }
+    Exit::Usage.into()
 }
 
 fn run(cli: Cli, output: &Output) -> Result<(), Failure> {
@@ -190,6 +202,33 @@ mod tests {
     #[test]
     fn the_command_line_is_put_together_well() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_is_in_the_table_of_the_manual() {
+        let page = include_str!("../../../../docs/operations/command-line.md");
+        let named = |name: &str| {
+            let (alone, with_more) = (format!("`{name}`"), format!("`{name} "));
+            page.lines()
+                .filter(|line| line.starts_with("| `"))
+                .filter_map(|line| line.split('|').nth(1))
+                .any(|cell| cell.contains(&alone) || cell.contains(&with_more))
+        };
+        let cli = Cli::command();
+        let sim = cli.find_subcommand("sim").into_iter();
+        let parties = sim.flat_map(|sim| {
+            sim.get_subcommands()
+                .map(|p| format!("sim {}", p.get_name()))
+        });
+        let commands = cli
+            .get_subcommands()
+            .filter(|command| !command.is_hide_set());
+        for name in commands.map(|c| c.get_name().to_owned()).chain(parties) {
+            assert!(
+                named(&name),
+                "{name} is not in docs/operations/command-line.md"
+            );
+        }
     }
 
     #[test]
