@@ -49,7 +49,8 @@ async fn a_database_that_can_not_be_had_ends_with_4_and_tells_no_secret() {
         let output = run_with(&[&["migrate", "--database-url", &url][..], &set].concat()).await;
         assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
         assert!(
-            stderr(&output).contains("does not answer"),
+            stderr(&output).contains("does not answer: ")
+                && stderr(&output).contains("Connection refused"),
             "{}",
             stderr(&output)
         );
@@ -59,6 +60,21 @@ async fn a_database_that_can_not_be_had_ends_with_4_and_tells_no_secret() {
             stderr(&output)
         );
     }
+}
+
+#[tokio::test]
+async fn a_dry_run_makes_no_database() {
+    let dir = data_dir();
+    let place = dir.path().join("none");
+    let output = run_with(&[
+        "migrate",
+        "--dry-run",
+        "--data-dir",
+        place.to_str().unwrap(),
+    ])
+    .await;
+    assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
+    assert!(!place.exists());
 }
 
 #[tokio::test]

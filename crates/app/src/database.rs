@@ -8,7 +8,7 @@ use postrider_engine::{
     migrate::{MigrateError, Migrator, Plan},
     pool,
 };
-use sqlx::{PgPool, postgres::PgConnectOptions};
+use sqlx::{Connection, PgConnection, PgPool, postgres::PgConnectOptions};
 
 use crate::{
     config::{Config, redact},
@@ -174,10 +174,12 @@ impl Database {
 /// Waits for a database to answer: it may be starting beside us. What can't get better fails at once.
 async fn wait(pool: &PgPool, key: &str, patience: Duration) -> Result<(), Failure> {
     let deadline = tokio::time::Instant::now() + patience;
+    let mut told = String::new();
     loop {
-        let error = match sqlx::raw_sql("select 1").execute(pool).await {
-            Ok(_) => return Ok(()),
-            Err(error) => error,
+        let error = match tokio::time::timeout_at(deadline, knock(pool)).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error,
+            Err(_) => sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()),
         };
         if !database_is_transient(&error) || tokio::time::Instant::now() >= deadline {
             let why = chain(&error);
@@ -188,9 +190,20 @@ async fn wait(pool: &PgPool, key: &str, patience: Duration) -> Result<(), Failur
                 ),
             ));
         }
-        tracing::warn!(%error, key, "the database does not answer yet");
+        let text = error.to_string();
+        if text != told {
+            tracing::warn!(error = text, key, "the database does not answer yet");
+            told = text;
+        }
         tokio::time::sleep(KNOCK).await;
     }
+}
+
+/// Without the pool, which tells of nothing but its own patience.
+async fn knock(pool: &PgPool) -> Result<(), sqlx::Error> {
+    let mut connection = PgConnection::connect_with(&pool.connect_options()).await?;
+    connection.ping().await?;
+    connection.close().await
 }
 
 /// Behind a pooler that mixes up prepared statements one connection runs another's: better not to begin.

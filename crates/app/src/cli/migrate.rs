@@ -19,7 +19,11 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
     let config = args.config.load(&[])?.config;
     logging::start(&config.log);
     let progress = output.spinner("opening the database");
-    let database = Database::open(&config).await?;
+    let database = if args.dry_run {
+        Database::visit(&config).await?
+    } else {
+        Database::open(&config).await?
+    };
     progress.set_message("migrating");
     let plan = if args.dry_run {
         database.plan().await
