@@ -75,7 +75,7 @@ and {} and i.indisvalid",
             "select t.{id} as id, t.{state}::text as state, t.{attempts}::integer as attempts, t.{due} as due,
     t.{until} as until, t.{fence} as fence, t.{owner}::text as owner, t.{losses}::integer as losses,
     t.{finished} as finished, t.{code}::text as code, left(t.{message}::text, 500) as message,
-    {parked} as parked, coalesce({kind}, '') as kind, {key} as key
+    {parked} as parked, coalesce({kind}, '') as kind, {key} as key, {given_up} as given_up
 from {table} t",
             table = self.table.name,
             id = c.id,
@@ -92,6 +92,10 @@ from {table} t",
             parked = or_null(c.parked),
             kind = or_null(self.table.kind),
             key = or_null(self.table.ordering.map(|ordering| ordering.column)),
+            // What somebody ended on purpose has no cause.
+            given_up = c
+                .cause
+                .map_or("true".to_owned(), |cause| format!("t.{cause} is not null")),
         )
     }
 
@@ -161,7 +165,7 @@ limit {window}) w",
             ),
         };
         format!(
-            "(select * from {window} where w.state = '{}') d",
+            "(select * from {window} where w.state = '{}' and w.given_up) d",
             self.table.states.dead
         )
     }
