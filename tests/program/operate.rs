@@ -109,6 +109,9 @@ async fn dead_letters_are_listed_grouped_previewed_redriven_and_archived() {
         "{refusal}"
     );
 
+    let empty = serving.post("/dead-letters/redrive");
+    let empty = empty.json(&json!({ "filter": " ", "dry_run": true }));
+    assert_eq!(empty.send().await.unwrap().status(), 422, "not all of them");
     let timeouts = r#"cause:"TIMEOUT: TIMEOUT at <n>""#;
     let (_, preview) = ask(&server, &["dead", "redrive", "--filter", timeouts]).await;
     assert_eq!(preview["matching"], 8);

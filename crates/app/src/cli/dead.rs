@@ -169,6 +169,7 @@ async fn run_order(
     }
     let body = json!({
         "filter": order.filter.unwrap_or_default(),
+        "all": order.all,
         "reason": order.reason,
         "rate": order.rate,
         "most": order.most,

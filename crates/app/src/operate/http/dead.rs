@@ -126,9 +126,12 @@ pub(super) async fn item(
 /// What is to be done to dead letters.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(super) struct DeedRequest {
-    /// Which are meant, in the words of the listing; empty: all.
+    /// Which are meant, in the words of the listing; empty only with `all`.
     #[schema(example = "service:payments code:TIMEOUT since:2h")]
     filter: String,
+    /// All dead letters are meant, where the filter is empty: an empty one may be a mistake.
+    #[serde(default)]
+    all: bool,
     /// Why, for the audit.
     #[serde(default)]
     reason: Option<String>,
@@ -193,6 +196,14 @@ async fn act(
             format!("The reason was refused: {problem}."),
         )
         .field("/reason", problem));
+    }
+    if request.filter.trim().is_empty() && !request.all {
+        let problem = "is empty; say which are meant, or all";
+        return Err(Problem::new(
+            &INVALID_VALUE,
+            "The filter is empty; say `\"all\": true` if all dead letters are meant.",
+        )
+        .field("/filter", problem));
     }
     if request.dry_run {
         let preview = operate.preview(&request.filter).await?;
