@@ -23,6 +23,8 @@ test: setup ## run all tests against real servers
 	@scripts/test
 
 verify: setup ## the long proof under crashes, for hours (docs/verification.md has its figures)
+	POSTRIDER_MODEL=long $(CARGO) test --locked -p postrider-engine --test model -- --show-output
+	POSTRIDER_STORM=10000 POSTRIDER_TEST_EVIDENCE=1000 $(CARGO) test --locked -p postrider --test program -- payments_storm evidence_crashes
 	POSTRIDER_PROOF=long $(CARGO) test --locked -p postrider-engine --test proof -- --show-output
 
 check: ## formatting and lints, as strict as CI

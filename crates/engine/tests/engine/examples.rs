@@ -14,6 +14,10 @@ fn built(name: &str) -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
     }
+    assert!(
+        std::env::var_os("CI").is_none(),
+        "example {name} is not built"
+    );
     eprintln!("skipped: example {name} is not built");
     None
 }
