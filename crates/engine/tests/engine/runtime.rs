@@ -28,6 +28,16 @@ fn options() -> WorkerOptions {
     }
 }
 
+/// Hardly ever polls: what is found was hinted at.
+fn sleepy() -> WorkerOptions {
+    let hour = Duration::from_secs(3600);
+    WorkerOptions {
+        poll_min: hour,
+        poll_max: hour,
+        ..options()
+    }
+}
+
 fn hasty() -> Policy {
     Policy::fixed(Duration::ZERO, 3).unwrap()
 }

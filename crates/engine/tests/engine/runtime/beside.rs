@@ -42,13 +42,7 @@ async fn listeners(pool: &PgPool) -> Vec<i32> {
 async fn one_connection_hears_hints_for_all_and_another_after_it_broke() {
     let db = database().await;
     let pool = db.pool();
-    let hour = Duration::from_secs(3600);
-    let sleepy = WorkerOptions {
-        poll_min: hour,
-        poll_max: hour,
-        ..options()
-    };
-    let running = workers(&pool, &Side::of(&pool), &sleepy);
+    let running = workers(&pool, &Side::of(&pool), &sleepy());
     let waker = Waker::new(pool.clone());
     for _ in 0..2 {
         eventually("one listens", async || {

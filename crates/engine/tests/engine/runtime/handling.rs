@@ -255,18 +255,12 @@ async fn a_snooze_costs_no_attempt() {
 async fn a_hint_wakes_a_worker_that_hardly_ever_polls() {
     let db = database().await;
     let pool = db.pool();
-    let hour = Duration::from_secs(3600);
-    let sleepy = WorkerOptions {
-        poll_min: hour,
-        poll_max: hour,
-        ..options()
-    };
     let (done, mut dones) = tokio::sync::mpsc::unbounded_channel();
     let handler = Handler::new(move |_| {
         done.send(()).unwrap();
         async { Ok(Verdict::Done) }
     });
-    let running = Running::start(worker(&pool).options(sleepy).handle("t", handler));
+    let running = Running::start(worker(&pool).options(sleepy()).handle("t", handler));
     let waker = Waker::new(pool.clone());
     for _ in 0..3 {
         fill(&pool, 1).await;
