@@ -115,6 +115,11 @@ async fn dead_letters_are_listed_grouped_previewed_redriven_and_archived() {
     let timeouts = r#"cause:"TIMEOUT: TIMEOUT at <n>""#;
     let (_, preview) = ask(&server, &["dead", "redrive", "--filter", timeouts]).await;
     assert_eq!(preview["matching"], 8);
+    let few = ["dead", "redrive", "--filter", timeouts, "--most"];
+    let (_, preview) = ask(&server, &[&few[..], &["3"]].concat()).await;
+    assert_eq!(preview["matching"], 3);
+    let (code, _) = ask(&server, &[&few[..], &["0"]].concat()).await;
+    assert_eq!(code, Some(7), "told before it is really done");
     assert_eq!(
         number(&pool, "select count(*) from postrider.operation").await,
         0,

@@ -61,6 +61,23 @@ pub struct Wish<'a> {
     pub allow_stale: bool,
 }
 
+impl Wish<'_> {
+    fn check(&self) -> Result<(), Refused> {
+        let wrong = |field, problem: &str| {
+            let problem = problem.into();
+            Err(Refused::Value { field, problem })
+        };
+        let rates = 0.001..=1_000_000.0;
+        if self.rate.is_some_and(|rate| !rates.contains(&rate)) {
+            return wrong("rate", "from 0.001 to 1000000 per second");
+        }
+        if self.most.is_some_and(|most| most < 1) {
+            return wrong("most", "at least 1");
+        }
+        Ok(())
+    }
+}
+
 impl Operate {
     async fn meant(&self, line: &str) -> Result<postrider_engine::dead_letter::Filter, Refused> {
         let filter = Filter::parse(line)?;
@@ -106,6 +123,20 @@ impl Operate {
         })
     }
 
+    /// The same for an order as it would be taken.
+    pub async fn preview_of(&self, wish: &Wish<'_>) -> Result<Preview, Refused> {
+        wish.check()?;
+        let mut preview = self.preview(wish.filter).await?;
+        if let Some(most) = wish.most.filter(|most| *most <= preview.matching) {
+            preview.matching = most;
+            preview.more = false;
+            preview
+                .sample
+                .truncate(usize::try_from(most).unwrap_or(usize::MAX));
+        }
+        Ok(preview)
+    }
+
     /// Takes an order. What it can do at once is done when this returns; any process goes on with the rest.
     pub async fn act(
         &self,
@@ -113,21 +144,7 @@ impl Operate {
         operator: &Operator,
         wish: &Wish<'_>,
     ) -> Result<OperationView, Refused> {
-        if wish
-            .rate
-            .is_some_and(|rate| !(0.001..=1_000_000.0).contains(&rate))
-        {
-            return Err(Refused::Value {
-                field: "rate",
-                problem: "from 0.001 to 1000000 per second".into(),
-            });
-        }
-        if wish.most.is_some_and(|most| most < 1) {
-            return Err(Refused::Value {
-                field: "most",
-                problem: "at least 1".into(),
-            });
-        }
+        wish.check()?;
         let order = Order {
             rate: wish.rate,
             most: wish.most,

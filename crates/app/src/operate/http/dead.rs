@@ -205,19 +205,19 @@ async fn act(
         )
         .field("/filter", problem));
     }
-    if request.dry_run {
-        let preview = operate.preview(&request.filter).await?;
-        return Ok((StatusCode::OK, Json(preview)).into_response());
-    }
-    let operator = Operator {
-        name: caller.name().to_owned(),
-        reason: request.reason,
-    };
     let wish = Wish {
         filter: &request.filter,
         rate: request.rate,
         most: request.most,
         allow_stale: request.allow_stale,
+    };
+    if request.dry_run {
+        let preview = operate.preview_of(&wish).await?;
+        return Ok((StatusCode::OK, Json(preview)).into_response());
+    }
+    let operator = Operator {
+        name: caller.name().to_owned(),
+        reason: request.reason,
     };
     let taken = operate.act(action, &operator, &wish).await?;
     Ok((StatusCode::ACCEPTED, Json(taken)).into_response())
