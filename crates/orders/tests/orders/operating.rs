@@ -3,6 +3,7 @@
 use axum::http::{Method, StatusCode};
 use postrider_engine::{
     dead_letter::{Action, DeadLetters, Filter, Order, Total},
+    doctor::{Doctor, Severity},
     lease::{Operator, Queue},
 };
 use postrider_orders::{OUTBOX_ORDERS, REOPEN};
@@ -135,6 +136,9 @@ async fn a_cancelled_order_is_no_dead_letter_and_no_redrive_sends_it() {
     let house = House::new().await;
     house.post(order("cancelled")).await;
     assert_eq!(cancel(&house, "cancelled").await.0, StatusCode::OK);
+    let report = Doctor::new([&OUTBOX_ORDERS]).examine(&house.pool).await;
+    let found = report.findings.iter().find(|f| f.check == "dead-letters");
+    assert_eq!(found.unwrap().severity, Severity::Ok);
     let broker = paper(json!([{ "times": 1, "do": { "reject": { "reason_code": "NO_FUNDS" } } }]));
     house.work(&settings(json!({})), broker.clone());
     house.post(order("rejected")).await;
