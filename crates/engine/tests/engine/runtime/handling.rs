@@ -6,7 +6,7 @@ use postrider_engine::inbox::InboxError;
 use postrider_engine::ledger::LedgerError;
 use postrider_engine::outbox::{Message, OUTBOX, enqueue, enqueue_many};
 use postrider_engine::retry::Policy;
-use postrider_engine::runtime::{BoxError, Handled, Handler, Verdict, Worker, WorkerOptions};
+use postrider_engine::runtime::{BoxError, Handled, Handler, Verdict, Worker};
 use postrider_engine::wake::Waker;
 use sqlx::Executor;
 use std::collections::HashMap;
