@@ -151,7 +151,13 @@ async fn what_a_killed_writer_left_in_a_bucket_is_swept() {
     killed.write(Bytes::from(pattern(BIG))).await.unwrap();
     // Killed: not even its destructor runs.
     std::mem::forget(killed);
-    eventually("parts are there", async || server.unfinished().len() >= 2).await;
+    // Both of its whole parts: one that was still on its way would come after the sweep.
+    eventually("the parts are there", async || {
+        let names = server.unfinished();
+        let there = |part| names.iter().any(|name| name.ends_with(part));
+        there(".part-1") && there(".part-2")
+    })
+    .await;
     write(&store, &Key::from("whole"), b"x").await;
     assert_eq!(store.sweep(Duration::from_secs(3600)).await.unwrap(), 0);
     assert_eq!(store.sweep(Duration::ZERO).await.unwrap(), 1);
