@@ -11,6 +11,9 @@ use std::time::Duration;
 /// No delay is longer than this (ten years): anything beyond is a mistake, and a timestamp must be able to hold it.
 pub const MAX_DELAY: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
 
+/// No policy has more attempts than this: the narrowest column that counts them must be able to hold it.
+pub const MAX_ATTEMPTS: u32 = 30_000;
+
 /// The shape of the waiting times between attempts.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Backoff {
@@ -69,15 +72,15 @@ pub enum PolicyError {
     /// A table needs a row.
     #[error("the table of delays is empty; give at least one delay, or use the strategy \"none\"")]
     EmptyTable,
-    /// Nothing would ever be tried.
-    #[error("max_attempts is {0}; it must be between 1 and 1000000")]
+    /// Nothing would ever be tried, or more often than can be counted.
+    #[error("max_attempts is {0}; it must be between 1 and {MAX_ATTEMPTS}")]
     Attempts(u32),
 }
 
 impl Policy {
     /// A policy of any shape, if its numbers make sense. `max_attempts` counts the first attempt too.
     pub fn new(backoff: Backoff, max_attempts: u32) -> Result<Self, PolicyError> {
-        if !(1..=1_000_000).contains(&max_attempts) {
+        if !(1..=MAX_ATTEMPTS).contains(&max_attempts) {
             return Err(PolicyError::Attempts(max_attempts));
         }
         match &backoff {

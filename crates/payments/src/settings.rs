@@ -9,9 +9,6 @@ use postrider_engine::{
 use serde::Deserialize;
 use url::Url;
 
-/// As many as a delivery can count.
-const MOST_ATTEMPTS: u32 = 30_000;
-
 /// How hard it is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -123,10 +120,8 @@ impl Settings {
             }
             Err(error) => found.push(("payments.publish.backoff", error.to_string())),
         }
-        let attempts = self.wallet.max_attempts;
-        if !(1..=MOST_ATTEMPTS).contains(&attempts) {
-            let wrong = format!("{attempts} is not between 1 and {MOST_ATTEMPTS}");
-            found.push(("payments.wallet.max_attempts", wrong));
+        if let Err(error) = self.listener_policy() {
+            found.push(("payments.wallet.max_attempts", error.to_string()));
         }
         if let Some(wrong) = self.lease.contradiction() {
             found.push(("payments.lease.seconds", wrong));

@@ -204,7 +204,7 @@ fn a_word_that_is_no_log_level_is_refused() {
 fn more_attempts_than_a_delivery_can_count_are_refused() {
     let key = "payments.wallet.max_attempts";
     let message = load_with("", &[], &[(key, "40000")]).expect_err("refused");
-    assert!(message.contains("not between 1 and 30000"), "{message}");
+    assert!(message.contains("must be between 1 and 30000"), "{message}");
     load_with("", &[], &[(key, "30000")]).expect("so many will do");
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider_engine::retry::{Backoff, MAX_DELAY, Policy, PolicyError};
+use postrider_engine::retry::{Backoff, MAX_ATTEMPTS, MAX_DELAY, Policy, PolicyError};
 use proptest::prelude::*;
 
 const fn secs(n: u64) -> Duration {
@@ -108,6 +108,13 @@ fn policies_that_make_no_sense_are_refused() {
         Policy::fixed(secs(1), 0),
         Err(PolicyError::Attempts(0))
     ));
+    // As many as a smallint counts, and no more.
+    assert!(i16::try_from(MAX_ATTEMPTS).is_ok());
+    assert!(Policy::fixed(secs(1), MAX_ATTEMPTS).is_ok());
+    assert!(matches!(
+        Policy::fixed(secs(1), MAX_ATTEMPTS + 1),
+        Err(PolicyError::Attempts(_))
+    ));
 }
 
 #[test]
@@ -172,7 +179,7 @@ fn any_policy() -> impl Strategy<Value = Policy> {
         duration().prop_map(Backoff::Fixed),
         Just(Backoff::None),
     ];
-    (backoff, 1..=1_000_000_u32).prop_map(|(backoff, max)| Policy::new(backoff, max).unwrap())
+    (backoff, 1..=MAX_ATTEMPTS).prop_map(|(backoff, max)| Policy::new(backoff, max).unwrap())
 }
 
 proptest! {

@@ -10,7 +10,7 @@ use postrider_engine::{
     Error, Result,
     breaker::{self, Breaker, Breakers},
     lease::Item,
-    retry::Policy,
+    retry::{MAX_ATTEMPTS, Policy},
     runtime::{BoxError, Handler, Verdict, Worker, WorkerOptions},
 };
 use serde::Deserialize;
@@ -22,9 +22,6 @@ use crate::{Settings, WALLET_OUTBOX, counters, model::Outcome};
 
 /// The breaker's name.
 pub const DEPENDENCY: &str = "payments.callback";
-
-/// As good as for ever: with waits of a minute, two years.
-const TRIES: u32 = 1_000_000;
 
 #[derive(Debug, Deserialize)]
 struct Owed {
@@ -41,7 +38,9 @@ pub fn worker(
     breakers: &Breakers,
     breaker: breaker::Settings,
 ) -> Result<Worker> {
-    let policy = Policy::exponential(Duration::from_millis(200), Duration::from_secs(60), TRIES)
+    // With waits of a minute, three weeks of failures; while the breaker is open, none is spent.
+    let (first, longest) = (Duration::from_millis(200), Duration::from_secs(60));
+    let policy = Policy::exponential(first, longest, MAX_ATTEMPTS)
         .map_err(|error| Error::invalid("payments.callback", error.to_string()))?;
     let breaker = breakers.get_with(DEPENDENCY, breaker);
     let handler = Handler::new(move |item| tell(Arc::clone(&callback), Arc::clone(&breaker), item))
