@@ -44,7 +44,8 @@ pub const fn migrations() -> postrider_engine::migrate::MigrationSet {
             "0003_ordering",
             "0004_cause",
             "0005_steady_plans",
-            "0006_cancelled"
+            "0006_cancelled",
+            "0007_reopen_order"
         ]
     )
 }

@@ -6,7 +6,7 @@ use postrider_engine::{
     doctor::{Doctor, Severity},
     lease::{Operator, Queue},
 };
-use postrider_orders::{OUTBOX_ORDERS, REOPEN};
+use postrider_orders::{CHECKS, OUTBOX_ORDERS, REOPEN};
 use serde_json::json;
 
 use crate::support::{House, behind_http, eventually, order, paper, settings};
@@ -252,6 +252,78 @@ async fn a_redriven_order_begins_without_the_error_of_its_former_life() {
         view["outbox"],
         json!({ "status": "pending", "attempts": 0, "last_error_code": null, "last_error_msg": null })
     );
+}
+
+#[tokio::test]
+async fn a_bulk_redrive_waits_for_the_ledger_before_it_holds_an_order() {
+    let house = House::new().await;
+    let broker = paper(json!([{ "times": 1, "do": { "reject": { "reason_code": "NO_FUNDS" } } }]));
+    house.work(&settings(json!({})), broker);
+    house.post(order("k-1")).await;
+    house.stands("k-1", "aborted").await;
+
+    // As a cancel does: the entry, then the row.
+    let mut tx = house.pool.begin().await.unwrap();
+    let entry = "select 1 from postrider.ledger where key = 'k-1' for update";
+    sqlx::query(entry).execute(&mut *tx).await.unwrap();
+    let pool = house.pool.clone();
+    let redriving = tokio::spawn(async move {
+        let mut order = Order::new(Action::Redrive, Filter::default());
+        order.confirmed = true;
+        dead_letters()
+            .carry_out(&pool, &Operator::new("somebody"), &order)
+            .await
+    });
+    eventually("the redrive waits for the entry", async || {
+        let waits = "select exists (select from pg_stat_activity
+                     where datname = current_database() and wait_event_type = 'Lock')";
+        let waits: bool = sqlx::query_scalar(waits)
+            .fetch_one(&house.pool)
+            .await
+            .unwrap();
+        waits
+    })
+    .await;
+    let row = "select 1 from orders.outbox_orders where idempotency_key = 'k-1' for update nowait";
+    sqlx::query(row).execute(&mut *tx).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(redriving.await.unwrap().unwrap().changed, 1);
+    house.stands("k-1", "succeeded").await;
+}
+
+/// What the doctor says about orders.
+async fn found(house: &House) -> Vec<(String, Vec<String>)> {
+    let doctor = Doctor::new([&OUTBOX_ORDERS]).checks(CHECKS.iter().copied());
+    let report = doctor.examine(&house.pool).await;
+    let found = report.at_least(Severity::Critical).into_iter();
+    found
+        .filter(|finding| finding.check.starts_with("orders/"))
+        .map(|finding| (finding.check.clone(), finding.items.clone()))
+        .collect()
+}
+
+#[tokio::test]
+async fn the_doctor_finds_an_order_that_ended_otherwise_than_its_ledger_entry() {
+    let house = House::new().await;
+    house.work(&settings(json!({})), paper(json!([])));
+    house.post(order("k-1")).await;
+    house.stands("k-1", "succeeded").await;
+    assert_eq!(found(&house).await, []);
+    let tamper = "update postrider.ledger set state = 'failed' where key = 'k-1'";
+    house.execute(tamper).await;
+    let said = ("orders/ledger-agrees".to_owned(), vec!["k-1".to_owned()]);
+    assert_eq!(found(&house).await, [said]);
+}
+
+#[tokio::test]
+async fn the_doctor_finds_a_waiting_order_with_another_requests_ledger_entry() {
+    let house = House::new().await;
+    house.post(order("k-1")).await;
+    assert_eq!(found(&house).await, []);
+    let tamper = "update postrider.ledger set digest = sha256('another') where key = 'k-1'";
+    house.execute(tamper).await;
+    let said = ("orders/ledger-entry".to_owned(), vec!["k-1".to_owned()]);
+    assert_eq!(found(&house).await, [said]);
 }
 
 #[tokio::test]
