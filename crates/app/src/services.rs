@@ -207,5 +207,6 @@ pub fn doctor() -> Doctor {
         .flat_map(|service| service.checks.iter().copied());
     Doctor::new(work_tables())
         .checks(checks)
+        .at_rest(postrider_exports::AT_REST.iter().copied())
         .migrator(migrator())
 }

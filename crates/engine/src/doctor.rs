@@ -55,6 +55,7 @@ pub struct Check {
 pub struct Doctor {
     tables: Vec<(&'static WorkTable, Option<u32>)>,
     checks: Vec<Check>,
+    at_rest: Vec<&'static str>,
     migrator: Option<Migrator>,
     limits: Limits,
 }
@@ -80,6 +81,13 @@ impl Doctor {
     #[must_use]
     pub fn checks(mut self, checks: impl IntoIterator<Item = Check>) -> Self {
         self.checks.extend(checks);
+        self
+    }
+
+    /// Knows that what is parked with these words is not forgotten: the service that parked it looks after it.
+    #[must_use]
+    pub fn at_rest(mut self, words: impl IntoIterator<Item = &'static str>) -> Self {
+        self.at_rest.extend(words);
         self
     }
 
@@ -121,7 +129,7 @@ impl Doctor {
             if let Some(words) = is_there(&exam, table, &mut report).await {
                 present.push(table.name);
                 schema::examine(&exam, &words, &mut report).await;
-                items::examine(&exam, &words, *max_attempts, &mut report).await;
+                items::examine(&exam, &words, *max_attempts, &self.at_rest, &mut report).await;
                 records::of_table(&exam, &words, &mut report).await;
             }
         }

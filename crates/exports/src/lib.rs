@@ -39,7 +39,7 @@ pub mod worker;
 
 pub use http::{Exports, routes};
 pub use settings::Settings;
-pub use table::{CHECKS, EXPORT_JOB_INPUT};
+pub use table::{AT_REST, CHECKS, EXPORT_JOB_INPUT};
 
 /// The slice's own schema, `exports`.
 #[must_use]

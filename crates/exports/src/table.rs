@@ -5,6 +5,8 @@ use postrider_engine::{
     lease::{Columns, Finish, States, WorkTable},
 };
 
+use crate::model::JobStatus;
+
 /// The work table: PENDING, RUNNING, SUCCEEDED, RETRY_WAIT, DLQ.
 pub static EXPORT_JOB_INPUT: WorkTable = WorkTable {
     name: "exports.export_job_input",
@@ -44,6 +46,20 @@ pub static EXPORT_JOB_INPUT: WorkTable = WorkTable {
     finish: Finish::Keep,
     max_losses: 10,
 };
+
+const JOB_FAILED: &str = "the job is FAILED";
+const JOB_CANCELLED: &str = "the job is CANCELLED";
+
+/// The words with which inputs of a closed job are parked: they wait for whatever opens it again.
+pub const AT_REST: &[&str] = &[JOB_FAILED, JOB_CANCELLED];
+
+/// Why the inputs of a job that was closed so are parked.
+pub(crate) const fn why_parked(status: JobStatus) -> &'static str {
+    match status {
+        JobStatus::Cancelled => JOB_CANCELLED,
+        _ => JOB_FAILED,
+    }
+}
 
 /// What must hold between jobs, inputs and files.
 pub const CHECKS: &[Check] = &[

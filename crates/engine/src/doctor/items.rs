@@ -8,6 +8,7 @@ pub(super) async fn examine(
     exam: &Exam<'_>,
     words: &Words<'_>,
     max_attempts: Option<u32>,
+    at_rest: &[&str],
     report: &mut Report,
 ) {
     let table = Some(words.name());
@@ -30,7 +31,7 @@ pub(super) async fn examine(
     take(
         "I1/parked",
         "nothing is parked for long",
-        parked(exam, words).await,
+        parked(exam, words, at_rest).await,
     );
     take(
         "I1/unhandled",
@@ -169,12 +170,8 @@ order by 1",
     )])
 }
 
-/// The words in which a service parks what belongs to a job that is closed: nobody has forgotten it, it waits for whatever
-/// opens the job again, and the service's own checks look after it.
-const WITH_ITS_JOB: &str = "'the job is FAILED', 'the job is CANCELLED'";
-
 /// Parked by a person, and not in the audit of late.
-async fn parked(exam: &Exam<'_>, words: &Words<'_>) -> Answer {
+async fn parked(exam: &Exam<'_>, words: &Words<'_>, at_rest: &[&str]) -> Answer {
     let lately = format!(
         "select unnest(a.items) from postrider.audit a
 where a.at > now() - {} and a.work_table = '{}' and a.action = 'park'",
@@ -186,8 +183,12 @@ where a.at > now() - {} and a.work_table = '{}' and a.action = 'park'",
     } else {
         ""
     };
+    let known: String = at_rest
+        .iter()
+        .map(|word| format!(", '{}'", word.replace('\'', "''")))
+        .collect();
     let condition = format!(
-        "w.until is null and coalesce(w.parked, '') not in ('behind', {WITH_ITS_JOB}) and w.id <> all (array({lately})) {ordered}"
+        "w.until is null and coalesce(w.parked, '') not in ('behind'{known}) and w.id <> all (array({lately})) {ordered}"
     );
     let seen = words.find(exam, &words.parked(), &condition).await?;
     let long = age(words.limits.parked.as_secs_f64());

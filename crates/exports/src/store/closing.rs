@@ -6,7 +6,7 @@
 use sqlx::{PgConnection, PgExecutor, PgPool};
 use uuid::Uuid;
 
-use crate::model::JobStatus;
+use crate::{model::JobStatus, table::why_parked};
 
 const LOCK_KEY: &str =
     "select job_id, number, status from exports.export_job where job_key = $1 for update";
@@ -182,8 +182,11 @@ pub(crate) async fn cancel(tx: &mut PgConnection, job: Uuid) -> Result<(), sqlx:
 }
 
 async fn park(tx: &mut PgConnection, job: Uuid, status: JobStatus) -> Result<(), sqlx::Error> {
-    let why = format!("the job is {}", status.as_str());
-    sqlx::query(PARK).bind(job).bind(why).execute(tx).await?;
+    sqlx::query(PARK)
+        .bind(job)
+        .bind(why_parked(status))
+        .execute(tx)
+        .await?;
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use postrider_engine::{
     doctor::{Doctor, Severity},
     lease::Operator,
 };
-use postrider_exports::{CHECKS, EXPORT_JOB_INPUT};
+use postrider_exports::{AT_REST, CHECKS, EXPORT_JOB_INPUT};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -301,7 +301,9 @@ async fn an_open_job_of_which_an_input_was_archived_ends_failed() {
 
 /// What the doctor says about parked inputs.
 async fn about_parked(house: &House) -> Vec<String> {
-    let doctor = Doctor::new([&EXPORT_JOB_INPUT]).checks(CHECKS.iter().copied());
+    let doctor = Doctor::new([&EXPORT_JOB_INPUT])
+        .checks(CHECKS.iter().copied())
+        .at_rest(AT_REST.iter().copied());
     let report = doctor.examine(&house.pool).await;
     let found = report.at_least(Severity::Warning).into_iter();
     found
