@@ -153,6 +153,9 @@ impl Leader {
             .bind(self.lease.as_secs_f64())
             .fetch_optional(&self.pool)
             .await?;
+        if term.is_some() {
+            postrider_crashpoint::point!("leader.campaigned")?;
+        }
         Ok(term.map(|term| {
             tracing::info!(name = self.name, term, "became the leader");
             metrics::gauge!("postrider_leader_held", "name" => self.name.clone()).set(1.0);
@@ -199,6 +202,7 @@ impl Leadership {
             self.mark_over();
             return Ok(false);
         }
+        postrider_crashpoint::point!("leader.renewed")?;
         let now = time::OffsetDateTime::now_utc().unix_timestamp();
         #[allow(clippy::cast_precision_loss, reason = "a gauge is a double")]
         metrics::gauge!("postrider_leader_heartbeat_timestamp_seconds", "name" => leader.name.clone()).set(now as f64);
@@ -244,6 +248,7 @@ impl Drop for Leadership {
 }
 
 async fn give_up(leader: &Leader, term: i64) -> Result<(), Error> {
+    postrider_crashpoint::point!("leader.before_resign")?;
     sqlx::query(RESIGN)
         .bind(&leader.name)
         .bind(term)

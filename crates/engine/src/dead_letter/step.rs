@@ -134,7 +134,9 @@ impl DeadLetters {
             .bind(BURST)
             .execute(&mut *tx)
             .await?;
+        postrider_crashpoint::point!("operation.before_commit")?;
         tx.commit().await?;
+        postrider_crashpoint::point!("operation.after_commit")?;
         Ok(if over { Step::Over } else { Step::Done })
     }
 

@@ -205,13 +205,19 @@ async fn run_once<E: std::fmt::Display>(
     metrics::histogram!("postrider_periodic_run_seconds", "name" => tick.name.clone())
         .record(started.elapsed());
     // A failed run counts as well: the interval is also the pause before the next try.
-    let recorded = sqlx::query(RAN)
-        .bind(&tick.name)
-        .bind(tick.term)
-        .bind(outcome == "done")
-        .execute(&leader.pool)
-        .await;
+    let recorded = record(leader, tick, outcome == "done").await;
     if let Err(error) = recorded {
         tracing::warn!(name = tick.name, %error, "could not record the run; it may come early next time");
     }
+}
+
+async fn record(leader: &Leader, tick: &Tick, done: bool) -> Result<(), Error> {
+    postrider_crashpoint::point!("leader.before_record")?;
+    sqlx::query(RAN)
+        .bind(&tick.name)
+        .bind(tick.term)
+        .bind(done)
+        .execute(&leader.pool)
+        .await?;
+    Ok(())
 }

@@ -30,8 +30,10 @@ impl Relaying {
                 return Ok(0);
             }
         }
+        postrider_crashpoint::point!("relay.before")?;
         let moved = self.transport.relay(&self.order).await?;
         if moved > 0 {
+            postrider_crashpoint::point!("relay.after")?;
             count(self.transport.name(), "confirmed", moved);
         }
         Ok(moved)

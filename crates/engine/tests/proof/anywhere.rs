@@ -12,28 +12,42 @@ use crate::case;
 use crate::check::{Allowed, check};
 use crate::dice::Dice;
 use crate::journal::{Journal, Paper};
+use crate::operators;
 use crate::program::{Child, Role};
 use crate::scale;
 use crate::stage::Stage;
 
-const LEASE: Duration = Duration::from_millis(600);
+pub const LEASE: Duration = Duration::from_millis(600);
 /// So many cases at once, over all tests: they mostly wait for leases, but each has a dozen connections.
 const AT_ONCE: usize = 10;
 static PLACES: Semaphore = Semaphore::const_new(AT_ONCE);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Action {
+pub enum Action {
     Error,
     Panic,
     Kill,
     Stall,
 }
 
-const ACTIONS: [Action; 4] = [Action::Error, Action::Panic, Action::Kill, Action::Stall];
+pub const ACTIONS: [Action; 4] = [Action::Error, Action::Panic, Action::Kill, Action::Stall];
 
-/// All points of the engine.
+/// All points of the engine that producers and workers pass.
 pub fn all() -> Vec<String> {
-    crash::declared_in(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))
+    let mut points = crash::declared_in(concat!(env!("CARGO_MANIFEST_DIR"), "/src"));
+    points.retain(|point| !operators::reaches(point));
+    points
+}
+
+/// Sets the trap, for what a process survives.
+pub fn arm(point: &str, action: Action) -> crash::Armed {
+    let arm = crash::at(point);
+    match action {
+        Action::Error => arm.error(),
+        Action::Panic => arm.panic(),
+        Action::Stall => arm.stall(LEASE * 3 / 2),
+        Action::Kill => unreachable!("a child process is killed by its environment"),
+    }
 }
 
 #[test]
@@ -97,9 +111,7 @@ async fn meet(point: &str, action: Action, dice: Dice) {
     let stage = Stage::new().await;
     let lines = match action {
         Action::Kill => be_killed(&stage, point, dice).await,
-        Action::Error => stay_alive(&stage, crash::at(point).error(), dice).await,
-        Action::Panic => stay_alive(&stage, crash::at(point).panic(), dice).await,
-        Action::Stall => stay_alive(&stage, crash::at(point).stall(LEASE * 3 / 2), dice).await,
+        _ => stay_alive(&stage, arm(point, action), dice).await,
     };
     let mut journal = Journal::default();
     journal.read(&lines);

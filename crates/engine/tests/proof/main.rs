@@ -3,7 +3,7 @@
 //!
 //! How it works: producers ask for work and say of every call what they were told (`journal`). Workers do it, with one
 //! append-only row in the database and one call outside (`work`, `outside`). Meanwhile the scenarios break things
-//! (`kills`, `crashes`, `full_disk`, `anywhere`, `network`, `resources`). At the end `check` compares what was promised with what
+//! (`kills`, `crashes`, `full_disk`, `anywhere`, `operators`, `network`, `resources`). At the end `check` compares what was promised with what
 //! happened; it reads plain logs without unique constraints and trusts no guard of the engine.
 //!
 //! Tests begin in the order of their names, hence the longest scenarios have the first ones.
@@ -22,6 +22,7 @@ mod journal;
 mod kills;
 mod messages;
 mod network;
+mod operators;
 mod outside;
 mod produce;
 mod program;

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::case;
 use crate::dice::Dice;
 use crate::journal::Pen;
+use crate::operators;
 use crate::produce::Producer;
 use crate::stage::Place;
 use crate::work::supervise;
@@ -33,6 +34,8 @@ pub enum Role {
     Producer,
     /// Both, for one pass over everything.
     Case,
+    /// Who carries out what operators asked for.
+    Operators,
 }
 
 /// A child and the journal that it leaves.
@@ -109,6 +112,7 @@ fn child() {
                 let producer = Producer::new(place.pool(3), value(NAME), dice, pen);
                 producer.run(never).await;
             }
+            "Operators" => operators::play(&place, lease).await,
             _ => case::play(&place, &place, 3, lease, dice, pen).await,
         }
     });

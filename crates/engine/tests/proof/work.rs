@@ -102,7 +102,7 @@ pub async fn supervise(
 }
 
 /// Lives one life after the other; each says whether it ended well, unless it panics.
-async fn keep(stop: CancellationToken, life: impl Fn(CancellationToken) -> JoinHandle<bool>) {
+pub async fn keep(stop: CancellationToken, life: impl Fn(CancellationToken) -> JoinHandle<bool>) {
     while !stop.is_cancelled() {
         let own = stop.child_token();
         let ended_well = life(own.clone()).await.unwrap_or(false);
