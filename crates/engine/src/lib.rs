@@ -70,7 +70,8 @@ pub const fn migrations() -> migrate::MigrationSet {
             "0304_least_privilege",
             "0305_completion",
             "0306_steady_plans",
-            "0307_relay"
+            "0307_relay",
+            "0308_keyed"
         ]
     )
 }

@@ -6,8 +6,9 @@ use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row};
 
+use super::Message;
+use super::enqueue::{column, enqueue_keyed, lock_order};
 use super::json_text::JsonText;
-use super::{Message, enqueue};
 use crate::Result;
 
 /// From so many messages on, COPY is faster than arrays.
@@ -47,7 +48,7 @@ pub struct Enqueued {
 
 /// Enqueues many messages in the caller's transaction, in the order given.
 ///
-/// Messages with keys are enqueued one by one, keys in sorted order, so that two batches can't block each other.
+/// Messages with keys take their locks in sorted order, so that two batches can't block each other.
 pub async fn enqueue_many(
     transaction: &mut PgConnection,
     messages: &[Message],
@@ -66,12 +67,14 @@ pub async fn enqueue_many(
         }
     }
     // Stable: messages of one ordering key keep their order.
-    keyed.sort_by(|a, b| (&a.ordering_key, &a.dedupe_key).cmp(&(&b.ordering_key, &b.dedupe_key)));
-    for message in keyed {
-        if enqueue(transaction, message).await?.duplicate {
-            enqueued.duplicates += 1;
-        } else {
-            enqueued.new += 1;
+    keyed.sort_by_key(|message| lock_order(message));
+    for chunk in keyed.chunks(CHUNK) {
+        for receipt in enqueue_keyed(transaction, chunk).await? {
+            if receipt.duplicate {
+                enqueued.duplicates += 1;
+            } else {
+                enqueued.new += 1;
+            }
         }
     }
     Ok(enqueued)
@@ -123,9 +126,6 @@ fn bound<'q>(
     query: Query<'q, Postgres, PgArguments>,
     messages: &'q [&Message],
 ) -> Query<'q, Postgres, PgArguments> {
-    fn column<'q, T>(messages: &'q [&Message], of: impl Fn(&'q Message) -> T) -> Vec<T> {
-        messages.iter().map(|message| of(message)).collect()
-    }
     let payloads = column(messages, |m| JsonText(m.payload.get()));
     if all_bare(messages)
         && let Some(topic) = one_topic(messages)
@@ -140,9 +140,7 @@ fn bound<'q>(
         .bind(column(messages, |m| m.delay.as_secs_f64()))
         .bind(topics)
         .bind(payloads)
-        .bind(column(messages, |m| {
-            m.headers.as_ref().map(ToString::to_string)
-        }))
+        .bind(column(messages, Message::header_text))
         .bind(column(messages, |m| m.trace.as_deref()))
 }
 
@@ -182,8 +180,8 @@ fn line(buffer: &mut String, now: time::OffsetDateTime, message: &Message) {
     buffer.push('\t');
     escape(buffer, message.payload.get());
     buffer.push('\t');
-    match &message.headers {
-        Some(headers) => escape(buffer, &headers.to_string()),
+    match message.header_text() {
+        Some(headers) => escape(buffer, &headers),
         None => buffer.push_str("\\N"),
     }
     buffer.push('\t');

@@ -18,8 +18,15 @@ returning id";
 
 /// Keys need a lock first and a fresh look after it: the function does both in one round trip.
 const CALL: &str = "
-select id, duplicate from postrider.enqueue(
-    $1, $2::text::jsonb, ordering_key => $3, dedupe_key => $4, headers => $5, delay => make_interval(secs => $6), trace => $7)";
+select id, duplicate from postrider.enqueue_checked($1, $2, $3, $4, $5, make_interval(secs => $6), $7)";
+
+/// One call after the other, in the order of the arrays.
+const CALLS: &str = "
+select e.id, e.duplicate
+from unnest($1::text[], $2::json[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::text[])
+        u(topic, payload, ordering_key, dedupe_key, headers, delay, trace),
+    postrider.enqueue_checked(u.topic, u.payload, u.ordering_key, u.dedupe_key, u.headers::jsonb,
+                              make_interval(secs => u.delay), u.trace) e";
 
 /// What became of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +68,7 @@ pub async fn enqueue(transaction: &mut PgConnection, message: &Message) -> Resul
     }
     let (id, duplicate) = sqlx::query_as(CALL)
         .bind(&message.topic)
-        .bind(message.payload.get())
+        .bind(JsonText(message.payload.get()))
         .bind(&message.ordering_key)
         .bind(&message.dedupe_key)
         .bind(headers)
@@ -70,4 +77,38 @@ pub async fn enqueue(transaction: &mut PgConnection, message: &Message) -> Resul
         .fetch_one(transaction)
         .await?;
     Ok(Receipt { id, duplicate })
+}
+
+/// Messages with keys, in one round trip; their receipts in the same order.
+///
+/// The order must be that of [`lock_order`], so that two batches can't block each other.
+pub(super) async fn enqueue_keyed(
+    transaction: &mut PgConnection,
+    messages: &[&Message],
+) -> Result<Vec<Receipt>> {
+    let rows: Vec<(i64, bool)> = sqlx::query_as(CALLS)
+        .bind(column(messages, |m| m.topic.as_str()))
+        .bind(column(messages, |m| JsonText(m.payload.get())))
+        .bind(column(messages, |m| m.ordering_key.as_deref()))
+        .bind(column(messages, |m| m.dedupe_key.as_deref()))
+        .bind(column(messages, Message::header_text))
+        .bind(column(messages, |m| m.delay.as_secs_f64()))
+        .bind(column(messages, |m| m.trace.as_deref()))
+        .fetch_all(transaction)
+        .await?;
+    let receipt = |(id, duplicate)| Receipt { id, duplicate };
+    Ok(rows.into_iter().map(receipt).collect())
+}
+
+/// By what messages with keys are sorted before they take their locks.
+pub(super) fn lock_order(message: &Message) -> (Option<&str>, Option<&str>) {
+    (
+        message.ordering_key.as_deref(),
+        message.dedupe_key.as_deref(),
+    )
+}
+
+/// One value of each message, to be bound as an array.
+pub(super) fn column<'m, T>(messages: &[&'m Message], of: impl Fn(&'m Message) -> T) -> Vec<T> {
+    messages.iter().map(|message| of(message)).collect()
 }

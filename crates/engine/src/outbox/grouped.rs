@@ -12,7 +12,8 @@ use sqlx::{Connection, PgConnection, PgPool};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
-use super::{Message, OUTBOX, Receipt, bulk, enqueue};
+use super::enqueue::{enqueue_keyed, lock_order};
+use super::{Message, OUTBOX, Receipt, bulk};
 use crate::guard::guarded;
 use crate::held::{Held, PATIENCE, answer};
 use crate::wake::Waker;
@@ -184,9 +185,13 @@ async fn group_on(connection: &mut PgConnection, messages: &[&Message]) -> Resul
     let mut keyed: Vec<usize> = (0..messages.len())
         .filter(|&at| messages[at].is_keyed())
         .collect();
-    keyed.sort_by_key(|&at| (&messages[at].ordering_key, &messages[at].dedupe_key));
-    for at in keyed {
-        receipts[at] = Some(enqueue(&mut tx, messages[at]).await?);
+    keyed.sort_by_key(|&at| lock_order(messages[at]));
+    let sorted: Vec<&Message> = keyed.iter().map(|&at| messages[at]).collect();
+    for (at, receipt) in keyed
+        .into_iter()
+        .zip(enqueue_keyed(&mut tx, &sorted).await?)
+    {
+        receipts[at] = Some(receipt);
     }
     let mut ids = if plain.is_empty() {
         Vec::new()

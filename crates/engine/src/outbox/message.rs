@@ -120,6 +120,11 @@ impl Message {
         &self.topic
     }
 
+    /// The headers as they are sent in an array.
+    pub(super) fn header_text(&self) -> Option<String> {
+        self.headers.as_ref().map(ToString::to_string)
+    }
+
     pub(super) const fn is_keyed(&self) -> bool {
         self.ordering_key.is_some() || self.dedupe_key.is_some()
     }

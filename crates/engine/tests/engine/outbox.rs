@@ -8,6 +8,7 @@ use postrider_engine::lease::{Claim, Item, Lease, Outcome, Queue, Settlement};
 use postrider_engine::outbox::{
     COPY_FROM, Enqueuer, EnqueuerOptions, MAX_PAYLOAD, Message, OUTBOX, enqueue, enqueue_many,
 };
+use serde_json::value::RawValue;
 use sqlx::{Executor, PgPool};
 
 use crate::support::database;
@@ -97,6 +98,69 @@ async fn everything_said_about_a_message_comes_out_again() {
 }
 
 #[tokio::test]
+async fn a_payload_is_stored_as_the_text_that_it_was_with_keys_and_without() {
+    let db = database().await;
+    let pool = db.pool();
+    // Keys out of order, one of them twice; and an array that jsonb would write half as long again.
+    let texts = [
+        r#"{"b":1,"a":[1,2],"b":2}"#.to_owned(),
+        format!("[{}1]", "1,".repeat(MAX_PAYLOAD / 2 - 2)),
+    ];
+    let mut connection = pool.acquire().await.unwrap();
+    let enqueuer = Enqueuer::start(&pool, None, EnqueuerOptions::default());
+    for text in &texts {
+        let payload = RawValue::from_string(text.clone()).unwrap();
+        let plain = Message::raw("t", payload).unwrap();
+        let keyed = |key: &str| plain.clone().ordering_key(key).unwrap();
+        for one in [plain.clone(), keyed("a")] {
+            enqueue(&mut connection, &one).await.unwrap();
+        }
+        let many = [plain.clone(), keyed("b"), keyed("a")];
+        enqueue_many(&mut connection, &many).await.unwrap();
+        enqueuer.enqueue(keyed("c")).await.unwrap();
+        let same: i64 =
+            sqlx::query_scalar("select count(*) from postrider.outbox where payload::text = $1")
+                .bind(text)
+                .fetch_one(&pool)
+                .await
+                .unwrap();
+        assert_eq!(same, 6);
+    }
+}
+
+#[tokio::test]
+async fn many_messages_with_keys_are_one_round_trip_and_keep_their_order() {
+    let db = database().await;
+    let pool = db.pool();
+    let messages: Vec<Message> = (0..50)
+        .map(|n| keyed(["b", "a"][n as usize % 2], n))
+        .collect();
+    let mut connection = pool.acquire().await.unwrap();
+    let many = enqueue_many(&mut connection, &messages).await.unwrap();
+    assert_eq!((many.new, many.duplicates), (50, 0));
+    // No transaction is open: each statement is one of its own.
+    let transactions: i64 =
+        sqlx::query_scalar("select count(distinct xmin::text) from postrider.outbox")
+            .fetch_one(&mut *connection)
+            .await
+            .unwrap();
+    assert_eq!(transactions, 1);
+    for key in ["a", "b"] {
+        let stored: Vec<i64> = sqlx::query_scalar(
+            "select payload::text::bigint from postrider.outbox where ordering_key = $1 order by id",
+        )
+        .bind(key)
+        .fetch_all(&mut *connection)
+        .await
+        .unwrap();
+        assert!(
+            stored.is_sorted() && stored.len() == 25,
+            "{key}: {stored:?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_delayed_message_is_not_due_before_its_time() {
     let db = database().await;
     let pool = db.pool();
@@ -143,6 +207,34 @@ async fn a_dedupe_key_is_unique_while_its_message_is_unfinished() {
         !enqueue(&mut connection, &once).await.unwrap().duplicate,
         "free again once done"
     );
+}
+
+#[tokio::test]
+async fn a_dedupe_key_that_becomes_free_in_between_is_taken_anew() {
+    let db = database().await;
+    let pool = db.pool_of(4);
+    let stop = tokio_util::sync::CancellationToken::new();
+    let settling = tokio::spawn({
+        let (pool, stop) = (pool.clone(), stop.clone());
+        async move {
+            while !stop.is_cancelled() {
+                for (lease, _) in claim(&pool).await {
+                    settle(&pool, lease, Outcome::Done).await;
+                }
+            }
+        }
+    });
+    let enqueuing = (0..3).map(|_| async {
+        let once = message(1).dedupe_key("k").unwrap();
+        for _ in 0..300 {
+            enqueue(&mut pool.acquire().await.unwrap(), &once)
+                .await
+                .unwrap();
+        }
+    });
+    futures_util::future::join_all(enqueuing).await;
+    stop.cancel();
+    settling.await.unwrap();
 }
 
 #[tokio::test]
