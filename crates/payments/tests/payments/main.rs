@@ -5,6 +5,7 @@ mod accepting;
 mod assured;
 mod corrections;
 mod crashes;
+mod doctor;
 mod guarantees;
 mod periodic;
 mod reconciling;

@@ -1,7 +1,7 @@
 //! Stop, renewal, watchdog, rescue.
 
 use crate::support::{database, eventually};
-use postrider_engine::runtime::{Handler, Verdict, WorkerOptions};
+use postrider_engine::runtime::{BoxError, Handler, Verdict, WorkerOptions};
 use postrider_testkit::Proxy;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Executor, PgPool};
@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
@@ -19,11 +20,8 @@ async fn connections_that_go_silent_without_breaking_are_given_up_and_the_work_g
     let pool = db.pool();
     fill(&pool, 400).await;
     let proxy = Proxy::for_database(&db).await;
-    let through = PgPoolOptions::new()
-        .max_connections(3)
-        .acquire_timeout(Duration::from_secs(2))
-        .connect_lazy_with(proxy.connect_options());
-    let (began, mut beginnings) = tokio::sync::mpsc::unbounded_channel();
+    let through = through(&proxy);
+    let (began, mut beginnings) = mpsc::unbounded_channel();
     let handler = Handler::new(move |_| {
         // Nobody listens any more when the test has seen enough.
         let _ = began.send(());
@@ -56,7 +54,7 @@ async fn a_stop_gives_back_what_has_not_begun_and_waits_for_what_has() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool, 50).await;
-    let (began, mut beginnings) = tokio::sync::mpsc::unbounded_channel();
+    let (began, mut beginnings) = mpsc::unbounded_channel();
     let go = CancellationToken::new();
     let gate = go.clone();
     let handler = Handler::new(move |_| {
@@ -106,7 +104,7 @@ async fn a_handler_that_outlasts_the_grace_is_stopped_and_its_item_given_back() 
     let db = database().await;
     let pool = db.pool();
     fill(&pool, 1).await;
-    let (began, mut beginnings) = tokio::sync::mpsc::unbounded_channel();
+    let (began, mut beginnings) = mpsc::unbounded_channel();
     let handler = Handler::new(move |_| {
         began.send(()).unwrap();
         async { std::future::pending::<Result<Verdict, _>>().await }
@@ -168,26 +166,28 @@ async fn lease_until(pool: &PgPool) -> Option<time::OffsetDateTime> {
         .unwrap()
 }
 
+/// Says when it ends, however it does.
+struct Dropped(mpsc::UnboundedSender<&'static str>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        let _ = self.0.send("stopped");
+    }
+}
+
+async fn endless(signals: mpsc::UnboundedSender<&'static str>) -> Result<Verdict, BoxError> {
+    let _ = signals.send("began");
+    let _guard = Dropped(signals);
+    std::future::pending().await
+}
+
 #[tokio::test]
 async fn a_handler_is_stopped_when_its_lease_is_taken_away() {
-    struct Dropped(tokio::sync::mpsc::UnboundedSender<&'static str>);
-    impl Drop for Dropped {
-        fn drop(&mut self) {
-            let _ = self.0.send("stopped");
-        }
-    }
     let db = database().await;
     let pool = db.pool();
     fill(&pool, 1).await;
-    let (sender, mut signals) = tokio::sync::mpsc::unbounded_channel();
-    let handler = Handler::new(move |_| {
-        sender.send("began").unwrap();
-        let guard = Dropped(sender.clone());
-        async move {
-            let _guard = guard;
-            std::future::pending::<Result<Verdict, _>>().await
-        }
-    });
+    let (sender, mut signals) = mpsc::unbounded_channel();
+    let handler = Handler::new(move |_| endless(sender.clone()));
     let short = WorkerOptions {
         lease: Duration::from_millis(500),
         rescue_every: Duration::from_secs(600),
@@ -207,6 +207,80 @@ async fn a_handler_is_stopped_when_its_lease_is_taken_away() {
         HashMap::from([("leased".to_owned(), 1)]),
         "the new owner's lease is untouched"
     );
+}
+
+#[tokio::test]
+async fn a_handler_is_stopped_when_its_lease_cannot_be_renewed() {
+    let db = database().await;
+    let pool = db.pool();
+    fill(&pool, 1).await;
+    let proxy = Proxy::for_database(&db).await;
+    let (sender, mut signals) = mpsc::unbounded_channel();
+    let handler = Handler::new(move |_| endless(sender.clone()));
+    let short = WorkerOptions {
+        lease: Duration::from_millis(500),
+        grace: Duration::from_millis(10),
+        ..options()
+    };
+    let through = through(&proxy);
+    let running = Running::start(worker(&through).options(short).handle("t", handler));
+    assert_eq!(signals.recv().await, Some("began"));
+    proxy.swallow();
+    assert_eq!(
+        signals.recv().await,
+        Some("stopped"),
+        "by the worker's own clock"
+    );
+    proxy.pass();
+    assert_eq!(signals.recv().await, Some("began"), "it is found again");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_worker_stops_although_what_it_did_cannot_be_settled_and_another_goes_on() {
+    let db = database().await;
+    let pool = db.pool();
+    fill(&pool, 1).await;
+    let proxy = Proxy::for_database(&db).await;
+    let (began, mut beginnings) = mpsc::unbounded_channel();
+    let go = CancellationToken::new();
+    let gate = go.clone();
+    let handler = Handler::new(move |_| {
+        let _ = began.send(());
+        let gate = gate.clone();
+        async move {
+            gate.cancelled().await;
+            Ok(Verdict::Done)
+        }
+    });
+    let short = WorkerOptions {
+        lease: Duration::from_millis(500),
+        grace: Duration::from_millis(100),
+        ..options()
+    };
+    let through = through(&proxy);
+    let running = Running::start(worker(&through).options(short).handle("t", handler));
+    beginnings.recv().await.unwrap();
+    proxy.swallow();
+    go.cancel();
+    running.stop().await;
+    assert_eq!(
+        states(&pool).await,
+        HashMap::from([("leased".to_owned(), 1)]),
+        "nothing was heard of it"
+    );
+    let other = Handler::new(|_| async { Ok(Verdict::Done) });
+    let running = Running::start(worker(&pool).handle("t", other));
+    empty(&pool).await;
+    running.stop().await;
+}
+
+/// A small pool whose connections the test can cut.
+fn through(proxy: &Proxy) -> PgPool {
+    PgPoolOptions::new()
+        .max_connections(3)
+        .acquire_timeout(Duration::from_secs(2))
+        .connect_lazy_with(proxy.connect_options())
 }
 
 #[tokio::test]

@@ -1,0 +1,57 @@
+//! What the doctor says when the books are tampered with.
+
+use postrider_engine::doctor::{Doctor, Severity};
+use postrider_payments::{CHECKS, OUTBOX, WALLET_OUTBOX};
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::support::House;
+
+async fn found(house: &House) -> Vec<(String, Vec<String>)> {
+    let doctor = Doctor::new([&OUTBOX, &WALLET_OUTBOX]).checks(CHECKS.iter().copied());
+    let report = doctor.examine(&house.pool).await;
+    let found = report.at_least(Severity::Critical).into_iter();
+    found
+        .filter(|finding| {
+            finding.check.starts_with("payments/") || finding.check.starts_with("wallet/")
+        })
+        .map(|finding| (finding.check.clone(), finding.items.clone()))
+        .collect()
+}
+
+#[tokio::test]
+async fn the_doctor_finds_a_pending_payment_without_its_message() {
+    let house = House::new(json!({})).await;
+    let uuid = Uuid::now_v7();
+    house.pay(uuid, "acc-1", "30").await;
+    assert_eq!(found(&house).await, []);
+    house.wallet_execute("delete from payments.outbox").await;
+    let said = ("payments/message".to_owned(), vec![uuid.to_string()]);
+    assert_eq!(found(&house).await, [said]);
+}
+
+#[tokio::test]
+async fn the_doctor_finds_books_that_do_not_add_up() {
+    let house = House::new(json!({})).await;
+    house.work();
+    house.open("acc-1", "100").await;
+    let uuid = Uuid::now_v7();
+    house.pay(uuid, "acc-1", "30").await;
+    house.stands(uuid, "SUCCEED", None).await;
+    assert_eq!(found(&house).await, []);
+    // A second deduction that nobody has asked for, and that the balance knows nothing of.
+    house
+        .wallet_execute(
+            "insert into wallet.entry (uuid, account_id, amount, currency, kind)
+             select uuid, account_id, amount, currency, kind from wallet.entry where kind = 'payment' and amount < 0",
+        )
+        .await;
+    let uuid = uuid.to_string();
+    let said = [
+        ("wallet/entries-sum-to-zero", uuid.as_str()),
+        ("wallet/deducted-once", uuid.as_str()),
+        ("wallet/balance-agrees", "acc-1"),
+    ];
+    let said = said.map(|(check, item)| (check.to_owned(), vec![item.to_owned()]));
+    assert_eq!(found(&house).await, said);
+}
