@@ -25,5 +25,6 @@ mod payments_storm;
 mod pooler;
 mod program;
 mod protocols;
+mod schema;
 mod schemathesis;
 mod transports;

@@ -52,7 +52,8 @@ pub const fn migrations() -> postrider_engine::migrate::MigrationSet {
             "0003_cause",
             "0004_leaner_indexes",
             "0005_steady_plans",
-            "0006_archived_inputs"
+            "0006_archived_inputs",
+            "0007_parked"
         ]
     )
 }

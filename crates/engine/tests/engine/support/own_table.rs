@@ -3,7 +3,18 @@
 use postrider_engine::lease::{Columns, Finish, States, WorkTable};
 use sqlx::{Executor, PgPool};
 
-pub static PARCEL: WorkTable = WorkTable {
+pub static PARCEL: WorkTable = WORDS;
+
+/// The same table, whose finished rows move to a history.
+pub static MOVING: WorkTable = WorkTable {
+    finish: Finish::Move {
+        history: "shop.parcel_history",
+        columns: "parcel_id, weight, tries",
+    },
+    ..WORDS
+};
+
+const WORDS: WorkTable = WorkTable {
     name: "shop.parcel",
     columns: Columns {
         id: "parcel_id",
@@ -57,7 +68,15 @@ pub async fn create(pool: &PgPool) {
              error_code   text,
              error_text   text
          ) with (fillfactor = 45);
-         create index on shop.parcel (next_try_at, parcel_id) where closed_at is null",
+         create index on shop.parcel (next_try_at, parcel_id) where closed_at is null;
+         create table shop.parcel_history (
+             parcel_id bigint not null,
+             weight    integer not null,
+             tries     integer not null,
+             closed_at timestamptz not null default now()
+         ) partition by range (closed_at);
+         create table shop.parcel_history_old partition of shop.parcel_history for values from (minvalue) to ('2026-01-01');
+         create table shop.parcel_history_new partition of shop.parcel_history for values from ('2026-01-01') to (maxvalue)",
     )
     .await
     .unwrap();
