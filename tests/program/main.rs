@@ -21,6 +21,7 @@ mod operate;
 mod orders;
 mod orders_crashes;
 mod payments;
+mod payments_crashes;
 mod payments_storm;
 mod pooler;
 mod program;

@@ -3,7 +3,7 @@
 //! Clients repeat themselves, messages come twice under the same id and under others, and reconciliations run beside the
 //! traffic. Over a broker the wallet has a database of its own. `POSTRIDER_STORM=10000` makes it longer.
 
-mod books;
+pub mod books;
 mod town;
 
 use std::time::Duration;

@@ -1,6 +1,7 @@
 //! The program as its users run it: to its end, or as a server.
 
 use std::{
+    os::unix::process::ExitStatusExt,
     path::Path,
     process::{Command, ExitStatus, Output, Stdio},
     time::Duration,
@@ -111,6 +112,18 @@ impl Serving {
     /// Is it gone?
     pub fn has_ended(&mut self) -> bool {
         self.program.ended().is_some()
+    }
+
+    /// Waits until the crash point that it was started with has gone off.
+    pub async fn goes_off(&mut self, point: &str) {
+        let line = format!("crash point {point} went off");
+        self.program.line_with(&line).await;
+    }
+
+    /// Waits for its end by kill -9.
+    pub async fn dies(mut self) {
+        let ended = self.program.wait().await;
+        assert_eq!(ended.signal(), Some(9), "{ended}");
     }
 
     /// SIGTERM, and how it ended.

@@ -153,6 +153,10 @@ impl Trap {
 
     pub(crate) fn fire(&self) {
         self.fired.send_modify(|n| *n += 1);
+        if self.scope.is_none() {
+            // Whoever armed a whole process may be outside of it, where only its output is seen.
+            eprintln!("crash point {} went off", self.point);
+        }
     }
 
     pub(crate) fn action(&self) -> Action {

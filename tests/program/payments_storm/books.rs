@@ -100,20 +100,9 @@ impl Town {
         let requests = uuids(&self.pool, "select uuid from payments.request").await;
         let accepted = self.accepted.load(SeqCst);
         assert_eq!(requests.len(), accepted, "every payment was recorded");
-        for (sql, what) in NEVER {
-            let wrong: i64 = sqlx::query_scalar(sql)
-                .fetch_one(&self.wallet)
-                .await
-                .unwrap();
-            assert_eq!(wrong, 0, "{what}");
-        }
-        let succeeded = "select uuid from payments.request where status = 'SUCCEED'";
-        let succeeded = uuids(&self.pool, succeeded).await;
-        let deducted = "select uuid from wallet.entry where kind = 'payment'";
-        let deducted = uuids(&self.wallet, deducted).await;
-        assert!(succeeded == deducted, "what is told agrees with the books");
+        let paid = agree(&self.pool, &self.wallet).await;
         assert!(
-            !succeeded.is_empty(),
+            !paid.is_empty(),
             "a storm in which nothing succeeds shows nothing"
         );
         let doubled = self.doubled.each_ref().map(|count| count.load(SeqCst));
@@ -132,6 +121,20 @@ impl Town {
             self.kills.load(SeqCst),
         );
     }
+}
+
+/// The books are right, and both sides say the same of every payment; those that were paid.
+pub async fn agree(requests: &PgPool, wallet: &PgPool) -> BTreeSet<Uuid> {
+    for (sql, what) in NEVER {
+        let wrong: i64 = sqlx::query_scalar(sql).fetch_one(wallet).await.unwrap();
+        assert_eq!(wrong, 0, "{what}");
+    }
+    let succeeded = "select uuid from payments.request where status = 'SUCCEED'";
+    let succeeded = uuids(requests, succeeded).await;
+    let deducted = "select uuid from wallet.entry where kind = 'payment'";
+    let deducted = uuids(wallet, deducted).await;
+    assert_eq!(succeeded, deducted, "what is told agrees with the books");
+    succeeded
 }
 
 async fn uuids(pool: &PgPool, sql: &'static str) -> BTreeSet<Uuid> {
