@@ -136,6 +136,69 @@ async fn a_wallet_with_its_own_database_is_migrated_used_and_examined() {
     assert_eq!(looks.iter().filter(ill).count(), 0, "{doctor}");
 }
 
+#[tokio::test]
+async fn dead_call_backs_of_a_wallet_with_its_own_database_are_dead_letters_like_any_other() {
+    let (db, wallet) = (TestDb::new().await, TestDb::new().await);
+    let other = format!("payments.wallet.database_url={}", wallet.url());
+    let url = db.url();
+    let place = ["--database-url", &url, "--set", &other];
+    let serve = ["serve", "--listen", "127.0.0.1:0"];
+    let assured = ["--set", "payments.delivery=assured"];
+    let serving = Serving::start(&postrider(&[&serve[..], &place, &assured].concat())).await;
+    let dead = async |words: &[&str]| -> Value {
+        let from = ["--server", serving.base(), "--json"];
+        let output = run_with(&[&["dead"], words, &from].concat()).await;
+        assert!(output.status.success(), "{}", stderr(&output));
+        serde_json::from_str(&stdout(&output)).unwrap()
+    };
+    let away = wallet.pool();
+    // Nobody asked for these payments: the orchestrator refuses to be told of them, for ever.
+    let owed = "insert into wallet.outbox (uuid, outcome) select gen_random_uuid(), 'SUCCEED' from generate_series(1, 3)";
+    sqlx::query(owed).execute(&away).await.unwrap();
+    let is_dead = async |n: i64| {
+        within(PATIENCE, "so many are given up", async || {
+            let dead = "select count(*) from wallet.outbox where status = 'EXHAUSTED'";
+            let dead = number(&away, dead).await;
+            if dead == n { Ok(()) } else { Err(dead) }
+        })
+        .await;
+    };
+    is_dead(3).await;
+    let page = dead(&["list", "--filter", "service:payments", "--limit", "2"]).await;
+    let cursor = page["next_cursor"].as_str().unwrap();
+    let rest = dead(&["list", "--limit", "2", "--cursor", cursor]).await;
+    assert_eq!(rest["items"].as_array().map(Vec::len), Some(1), "{rest}");
+    let one = &page["items"][0];
+    assert_eq!(one["work_table"], "wallet.outbox", "{one}");
+    let (id, died_at) = (one["id"].to_string(), &one["died_at"]);
+    let shown = dead(&["show", "wallet.outbox", &id]).await;
+    assert_eq!(shown["attempts"].as_array().map(Vec::len), Some(1));
+    let groups = dead(&["list", "--groups"]).await;
+    assert_eq!(groups["items"][0]["count"], 3, "{groups}");
+    let html = serving.get("/dead?filter=").send().await.unwrap();
+    assert!(html.text().await.unwrap().contains("wallet.outbox"));
+
+    let only = format!("table:wallet.outbox id:{id}");
+    let done = dead(&["redrive", "--filter", &only, "--yes", "--wait"]).await;
+    assert_eq!(done["changed"], 1, "{done}");
+    is_dead(3).await;
+    within(PATIENCE, "it was tried anew", async || {
+        let page = dead(&["list", "--limit", "1"]).await;
+        let newest = &page["items"][0];
+        if newest["id"] == one["id"] && newest["died_at"] != *died_at {
+            Ok(())
+        } else {
+            Err(page)
+        }
+    })
+    .await;
+    let done = dead(&["archive", "--filter", "service:payments", "--yes", "--wait"]).await;
+    assert_eq!(done["changed"], 3, "{done}");
+    assert_eq!(dead(&["list"]).await["items"], json!([]));
+    let archived = "select count(*) from postrider.archive where work_table = 'wallet.outbox'";
+    assert_eq!(number(&away, archived).await, 3);
+}
+
 const PAY: &str = "payments pay --account acc-1 --amount 1 --currency USD --wait --json --server";
 
 /// A payment from the command line that is waited for, from an account that is opened first.

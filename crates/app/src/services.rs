@@ -182,13 +182,17 @@ pub fn of_table(table: &str) -> &'static str {
         .map_or(MESSAGES, |(name, _)| name)
 }
 
-/// The dead letters of all work tables. An order may be stale: it is sent anew only by those who say that they know.
-pub fn dead_letters() -> postrider_engine::Result<DeadLetters> {
-    let letters = DeadLetters::new(work_tables())?;
-    Ok(letters.guard(
+/// The dead letters of all work tables, those of a wallet with a database of its own included. An order may be stale: it is
+/// sent anew only by those who say that they know.
+pub fn dead_letters(wallet: Option<PgPool>) -> postrider_engine::Result<DeadLetters> {
+    let letters = DeadLetters::new(work_tables())?.guard(
         postrider_orders::OUTBOX_ORDERS.name,
         postrider_orders::REOPEN,
-    ))
+    );
+    Ok(match wallet {
+        Some(pool) => letters.elsewhere(postrider_payments::WALLET_OUTBOX.name, pool),
+        None => letters,
+    })
 }
 
 /// Every work table: where dead letters can be.

@@ -10,6 +10,7 @@
 mod filter;
 mod groups;
 mod operation;
+mod places;
 mod query;
 mod step;
 
@@ -70,6 +71,11 @@ impl DeadLetter {
             id: self.id,
         }
     }
+
+    /// Its place in a listing across databases, where the newest is the greatest; as SQL sorts those of one.
+    fn place(&self) -> (OffsetDateTime, &str, i64) {
+        (self.died_at, &self.work_table, self.id)
+    }
 }
 
 /// An item, its whole row and its history.
@@ -92,6 +98,7 @@ pub struct Detail {
 pub struct DeadLetters {
     queues: Vec<Queue>,
     guards: Vec<(&'static str, &'static str)>,
+    elsewhere: Vec<(&'static str, PgPool)>,
 }
 
 impl DeadLetters {
@@ -104,6 +111,7 @@ impl DeadLetters {
         Ok(Self {
             queues: tables.into_iter().map(Queue::new).collect::<Result<_>>()?,
             guards: Vec::new(),
+            elsewhere: Vec::new(),
         })
     }
 
@@ -123,17 +131,28 @@ impl DeadLetters {
         after: Option<&Cursor>,
         limit: u32,
     ) -> Result<Vec<DeadLetter>> {
-        let Some(mut query) = query::list("", &self.tables(filter), filter, after, limit) else {
-            return Ok(Vec::new());
-        };
-        Ok(query
-            .build_query_as()
-            .persistent(false)
-            .fetch_all(executor)
-            .await?)
+        let mut found: Vec<DeadLetter> = Vec::new();
+        if let Some(mut query) = query::list("", &self.at_home(filter), filter, after, limit) {
+            let query = query.build_query_as().persistent(false);
+            found = query.fetch_all(executor).await?;
+        }
+        let mut merged = false;
+        for (table, pool) in self.away(filter) {
+            let Some(mut query) = query::list("", &[table], filter, after, limit) else {
+                continue;
+            };
+            let query = query.build_query_as().persistent(false);
+            found.extend(query.fetch_all(pool).await?);
+            merged = true;
+        }
+        if merged {
+            found.sort_by(|a, b| b.place().cmp(&a.place()));
+            found.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        }
+        Ok(found)
     }
 
-    /// How the database finds a page, in its own words; for whoever looks at plans.
+    /// How the database finds a page at home, in its own words; for whoever looks at plans.
     pub async fn explain(
         &self,
         pool: &PgPool,
@@ -141,7 +160,7 @@ impl DeadLetters {
         after: Option<&Cursor>,
         limit: u32,
     ) -> Result<Vec<String>> {
-        let Some(mut query) = query::list(EXPLAIN, &self.tables(filter), filter, after, limit)
+        let Some(mut query) = query::list(EXPLAIN, &self.at_home(filter), filter, after, limit)
         else {
             return Ok(Vec::new());
         };
@@ -154,14 +173,16 @@ impl DeadLetters {
 
     /// How many fit, counted up to this many.
     pub async fn count(&self, pool: &PgPool, filter: &Filter, most: i64) -> Result<i64> {
-        let Some(mut query) = query::count(&self.tables(filter), filter, most) else {
-            return Ok(0);
-        };
-        Ok(query
-            .build_query_scalar()
-            .persistent(false)
-            .fetch_one(pool)
-            .await?)
+        let here = query::count(&self.at_home(filter), filter, most).map(|query| (query, pool));
+        let there = self
+            .away(filter)
+            .filter_map(|(table, pool)| Some((query::count(&[table], filter, most)?, pool)));
+        let mut counted = 0;
+        for (mut query, pool) in here.into_iter().chain(there) {
+            let query = query.build_query_scalar::<i64>().persistent(false);
+            counted += query.fetch_one(pool).await?;
+        }
+        Ok(counted.min(most))
     }
 
     /// One item with everything that is known about it, dead or not (any more).
@@ -169,6 +190,7 @@ impl DeadLetters {
         let Some(queue) = self.queue(work_table) else {
             return Ok(None);
         };
+        let pool = self.place(work_table).unwrap_or(pool);
         let row: Option<(bool, serde_json::Value, Option<serde_json::Value>)> =
             sqlx::query_as(AssertSqlSafe(query::show(queue.table())))
                 .bind(id)
@@ -186,7 +208,7 @@ impl DeadLetters {
         }))
     }
 
-    /// Forgets up to `limit` archived items that were laid to rest longer ago than `keep`.
+    /// Forgets up to `limit` archived items of this database that were laid to rest longer ago than `keep`.
     pub async fn prune_archive(&self, pool: &PgPool, keep: Duration, limit: u32) -> Result<u64> {
         let done = sqlx::query(PRUNE_ARCHIVE)
             .bind(keep.as_secs_f64())
@@ -194,15 +216,6 @@ impl DeadLetters {
             .execute(pool)
             .await?;
         Ok(done.rows_affected())
-    }
-
-    /// The tables that the filter leaves.
-    fn tables(&self, filter: &Filter) -> Vec<&'static WorkTable> {
-        self.queues
-            .iter()
-            .map(Queue::table)
-            .filter(|table| filter.wants(table.name))
-            .collect()
     }
 
     fn queue(&self, work_table: &str) -> Option<&Queue> {

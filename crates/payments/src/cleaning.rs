@@ -6,14 +6,16 @@
 use std::time::Duration;
 
 use postrider_engine::{
-    Error, journal,
+    Error,
+    dead_letter::DeadLetters,
+    journal,
     leader::{Periodic, run_periodic},
     readings::{Reading, many},
 };
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 
-use crate::{counters, store};
+use crate::{WALLET_OUTBOX, counters, store};
 
 /// How often rows are cleaned away.
 const EVERY: Duration = Duration::from_secs(60);
@@ -45,19 +47,27 @@ pub async fn clean_once(pool: PgPool, retention: Duration) -> Result<(), Error> 
     }
 }
 
-/// Keeps the engine's journal small in a wallet's own database, where no other housekeeper comes by.
-pub async fn clean_wallet(
-    pool: PgPool,
-    retention: Duration,
-    stop: CancellationToken,
-) -> Result<(), Error> {
-    let task = |_| prune(pool.clone(), retention);
+/// How long a wallet's own database keeps what the engine has there.
+#[derive(Debug, Clone, Copy)]
+pub struct Kept {
+    /// The journal of attempts.
+    pub attempts: Duration,
+    /// Archived dead letters.
+    pub archive: Duration,
+}
+
+/// Keeps the engine's tables small in a wallet's own database, where no other housekeeper comes by.
+pub async fn clean_wallet(pool: PgPool, kept: Kept, stop: CancellationToken) -> Result<(), Error> {
+    let task = |_| prune(pool.clone(), kept);
     let periodic = Periodic::new("wallet.cleaning", EVERY);
     run_periodic(pool.clone(), periodic, stop, task).await
 }
 
-async fn prune(pool: PgPool, retention: Duration) -> Result<(), Error> {
-    while journal::prune(&pool, retention, PIECE).await? >= u64::from(PIECE) {}
+async fn prune(pool: PgPool, kept: Kept) -> Result<(), Error> {
+    while journal::prune(&pool, kept.attempts, PIECE).await? >= u64::from(PIECE) {}
+    let letters = DeadLetters::new([&WALLET_OUTBOX])?;
+    let archived = async || letters.prune_archive(&pool, kept.archive, PIECE).await;
+    while archived().await? >= u64::from(PIECE) {}
     Ok(())
 }
 

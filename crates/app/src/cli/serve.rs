@@ -99,13 +99,14 @@ impl Running {
             readiness: readiness.clone(),
             metrics: metrics.clone(),
             apis: Arc::clone(&apis),
-            operate: Operate::new(database.pool().clone(), apis).map_err(|e| {
-                Failure::caused(
-                    Exit::Failed,
-                    "the operators' functions can't be started",
-                    &e,
-                )
-            })?,
+            operate: Operate::new(database.pool().clone(), database.wallet().cloned(), apis)
+                .map_err(|e| {
+                    Failure::caused(
+                        Exit::Failed,
+                        "the operators' functions can't be started",
+                        &e,
+                    )
+                })?,
             alerts: alerts.clone(),
         });
         let router = http::router(state, config, &roles)?;

@@ -34,12 +34,17 @@ pub struct Operate {
 }
 
 impl Operate {
-    /// The functions, over this database; the services tell what they know of an id. Call it inside a tokio runtime.
-    pub fn new(pool: PgPool, apis: Arc<Apis>) -> postrider_engine::Result<Self> {
+    /// The functions, over this database and the wallet's own if there is one; the services tell what they know of an id. Call
+    /// it inside a tokio runtime.
+    pub fn new(
+        pool: PgPool,
+        wallet: Option<PgPool>,
+        apis: Arc<Apis>,
+    ) -> postrider_engine::Result<Self> {
         Ok(Self {
             waker: Waker::new(pool.clone()),
             pool,
-            letters: Arc::new(services::dead_letters()?),
+            letters: Arc::new(services::dead_letters(wallet)?),
             watch: Arc::default(),
             apis,
         })

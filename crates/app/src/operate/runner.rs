@@ -16,18 +16,20 @@ use crate::services;
 /// How often somebody looks whether there is anything to do; and the longest that a slow order is left alone.
 const LOOK: Duration = Duration::from_millis(500);
 
+const WAITS: &str = "an operation over dead letters can't go on now";
+
 /// Pieces of one order before the next has its turn.
 const PIECES: u32 = 10;
 
-/// Works until the stop.
-pub async fn run(pool: PgPool, stop: CancellationToken) -> Result<()> {
-    let letters = services::dead_letters()?;
+/// Works until the stop, over this database and the wallet's own if there is one.
+pub async fn run(pool: PgPool, wallet: Option<PgPool>, stop: CancellationToken) -> Result<()> {
+    let letters = services::dead_letters(wallet)?;
     let waker = Waker::new(pool.clone());
     loop {
         let wait = match round(&pool, &letters, &waker).await {
             Ok(wait) => wait,
             Err(error) => {
-                tracing::warn!(%error, "an operation over dead letters can't go on now");
+                tracing::warn!(%error, "{WAITS}");
                 LOOK
             }
         };
@@ -47,15 +49,20 @@ async fn round(pool: &PgPool, letters: &DeadLetters, waker: &Waker) -> Result<Du
     for id in letters.open_operations(pool).await? {
         let mut changed = false;
         for _ in 0..PIECES {
-            match letters.step(pool, id).await? {
-                Step::Done => (changed, wait) = (true, Duration::ZERO),
-                Step::Early(early) => {
+            match letters.step(pool, id).await {
+                Ok(Step::Done) => (changed, wait) = (true, Duration::ZERO),
+                Ok(Step::Early(early)) => {
                     wait = wait.min(early);
                     break;
                 }
-                Step::Busy => break,
-                Step::Over => {
+                Ok(Step::Busy) => break,
+                Ok(Step::Over) => {
                     changed = true;
+                    break;
+                }
+                // Another one may be about a database that is there.
+                Err(error) => {
+                    tracing::warn!(%error, operation = id, "{WAITS}");
                     break;
                 }
             }

@@ -89,8 +89,21 @@ impl Operate {
             .collect::<BTreeSet<_>>()
             .into_iter()
             .collect();
-        let told = trail::of_items(&self.pool, &items).await?;
+        let told = self.of_items(items).await?;
         Ok(Some(timeline(id, found, told)))
+    }
+
+    /// What was tried with these items and done to them, as the database of each knows.
+    async fn of_items(&self, items: Vec<ItemId>) -> Result<Vec<(ItemId, Event)>> {
+        let (here, there): (Vec<ItemId>, Vec<ItemId>) = items
+            .into_iter()
+            .partition(|item| self.letters.place(&item.work_table).is_none());
+        let mut told = trail::of_items(&self.pool, &here).await?;
+        for item in there {
+            let pool = self.letters.place(&item.work_table).unwrap_or(&self.pool);
+            told.extend(trail::of_items(pool, &[item]).await?);
+        }
+        Ok(told)
     }
 
     /// What an id is the id of; empty if nobody knows it.
@@ -117,12 +130,7 @@ impl Operate {
         let state = match self.letters.show(&self.pool, table, number).await? {
             Some(detail) if detail.dead => "dead",
             Some(_) => "there",
-            None if trail::of_items(&self.pool, std::slice::from_ref(&item))
-                .await?
-                .is_empty() =>
-            {
-                return Ok(None);
-            }
+            None if self.of_items(vec![item.clone()]).await?.is_empty() => return Ok(None),
             None => "gone: done or archived",
         };
         let trail = Trail {

@@ -40,7 +40,7 @@ async fn tidy(
     retention: Retention,
 ) -> Result<(), Error> {
     let attempts = by_pieces(|| journal::prune(&pool, retention.attempts, PIECE)).await?;
-    let letters = services::dead_letters()?;
+    let letters = services::dead_letters(None)?;
     let archived = by_pieces(|| letters.prune_archive(&pool, retention.archive, PIECE)).await?;
     let inbox = inbox::forget(&pool, retention.inbox).await?;
     let log = LogRetention {

@@ -100,7 +100,11 @@ impl Parts {
             parts.run(Role::Scheduler, readiness, task);
             parts.run(Role::Scheduler, readiness, sweeper::part(&ground));
             parts.run(Role::Scheduler, readiness, statistician::part(&ground));
-            let operations = operate::run_operations(ground.pool.clone(), ground.stop.clone());
+            let operations = operate::run_operations(
+                ground.pool.clone(),
+                database.wallet().cloned(),
+                ground.stop.clone(),
+            );
             parts.run(Role::Scheduler, readiness, operations);
             let judge = alerts::evaluate(
                 ground.pool.clone(),

@@ -133,7 +133,10 @@ fn parts(ground: &Ground, config: &Config) -> Result<Vec<Part>, Failure> {
         Part::new(Role::Scheduler, clean),
     ];
     if settings.wallet.database_url.is_some() {
-        let kept = config.retention.attempts;
+        let kept = cleaning::Kept {
+            attempts: config.retention.attempts,
+            archive: config.retention.archive,
+        };
         let clean = cleaning::clean_wallet(wallet.pool().clone(), kept, stop.clone());
         parts.push(Part::new(Role::Scheduler, clean));
     }

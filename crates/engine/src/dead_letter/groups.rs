@@ -33,13 +33,18 @@ pub struct Group {
 impl DeadLetters {
     /// The causes, the most frequent first.
     pub async fn groups(&self, pool: &PgPool, filter: &Filter) -> Result<Vec<Group>> {
-        let Some(mut query) = query::groups(&self.tables(filter), filter, MOST) else {
-            return Ok(Vec::new());
-        };
-        Ok(query
-            .build_query_as()
-            .persistent(false)
-            .fetch_all(pool)
-            .await?)
+        let here = query::groups(&self.at_home(filter), filter, MOST).map(|query| (query, pool));
+        let there = self
+            .away(filter)
+            .filter_map(|(table, pool)| Some((query::groups(&[table], filter, MOST)?, pool)));
+        let mut found: Vec<Group> = Vec::new();
+        for (mut query, pool) in here.into_iter().chain(there) {
+            let query = query.build_query_as().persistent(false);
+            found.extend(query.fetch_all(pool).await?);
+        }
+        // Stable: those of one database stay in the order in which it gave them.
+        found.sort_by_key(|group| std::cmp::Reverse(group.count));
+        found.truncate(usize::try_from(MOST).unwrap_or(usize::MAX));
+        Ok(found)
     }
 }

@@ -1,4 +1,7 @@
 //! One piece of an order, in one transaction: whoever dies in the middle has done nothing, and nobody does it twice.
+//!
+//! What is in another database is changed there in a transaction of its own, before the order's progress is written: whoever
+//! dies in between has done it, and the next finds nothing left of it. Only the order's numbers then lack that piece.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -162,7 +165,16 @@ impl DeadLetters {
             let Some(queue) = self.queue(table) else {
                 continue;
             };
-            let changed = self.apply(tx, queue, &operator, taken, &ids).await?;
+            let changed = match self.place(table) {
+                None => self.apply(tx, queue, &operator, taken, &ids).await?,
+                Some(pool) => {
+                    let mut there = pool.begin().await?;
+                    let changed = self.apply(&mut there, queue, &operator, taken, &ids);
+                    let changed = changed.await?;
+                    there.commit().await?;
+                    changed
+                }
+            };
             counted.changed += changed;
             counted.skipped += ids.len() as i64 - changed;
         }

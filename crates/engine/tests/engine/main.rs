@@ -3,6 +3,7 @@
 
 mod breaker;
 mod dead_letter;
+mod dead_letter_places;
 mod desk;
 mod digest;
 mod doctor;
