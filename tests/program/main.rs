@@ -23,6 +23,7 @@ mod orders_crashes;
 mod payments;
 mod payments_crashes;
 mod payments_storm;
+mod payments_trace;
 mod pooler;
 mod program;
 mod protocols;

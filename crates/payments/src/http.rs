@@ -4,7 +4,7 @@ mod wallet;
 
 use axum::{
     extract::{FromRef, State},
-    http::StatusCode,
+    http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
 };
 use postrider_engine::lease::Operator;
@@ -22,7 +22,9 @@ use crate::{
     Payments,
     accept::Answer,
     codes::{PAYMENT_NOT_FOUND, PAYMENT_SETTLED},
-    model::{Invalid, Outcome, Payment, PaymentRequest, PaymentView, Receipt, Status},
+    model::{
+        Invalid, Outcome, Payment, PaymentRequest, PaymentView, Receipt, Status, TraceContext,
+    },
     reconcile::Report,
     store::{Filter, Told},
 };
@@ -63,16 +65,21 @@ where
 ///
 /// Once per uuid: the same request again is answered with how it stands, another request under the same uuid is refused.
 /// When the answer is 202 or 200, the request and its message to the wallet are durable.
-#[utoipa::path(post, path = "/payments", tag = "payments", security(("bearer" = ["submit"])), request_body = PaymentRequest, responses(
+#[utoipa::path(post, path = "/payments", tag = "payments", security(("bearer" = ["submit"])), params(
+    ("traceparent" = Option<String>, Header, description = "W3C trace context: goes with the message and the call back; an invalid one is ignored"),
+    ("tracestate" = Option<String>, Header, description = "goes along with it, up to 512 characters"),
+), request_body = PaymentRequest, responses(
     (status = 202, description = "accepted", body = Receipt),
     (status = 200, description = "accepted before; how it stands", body = Receipt),
     (status = 409, description = "the uuid was used for another request"),
 ))]
 async fn post_payment(
     State(payments): State<Payments>,
+    headers: HeaderMap,
     Json(request): Json<PaymentRequest>,
 ) -> Result<Response, Problem> {
-    let payment = Payment::try_from(request).map_err(invalid)?;
+    let mut payment = Payment::try_from(request).map_err(invalid)?;
+    payment.trace = TraceContext::of_request(&headers);
     Ok(match payments.accept(payment).await? {
         Answer::Accepted(receipt) => (StatusCode::ACCEPTED, Json(receipt)).into_response(),
         Answer::Replay(receipt) => (StatusCode::OK, Json(receipt)).into_response(),

@@ -43,7 +43,12 @@ pub use table::{CHECKS, OUTBOX, WALLET_CHECKS, WALLET_OUTBOX};
 pub const fn migrations() -> MigrationSet {
     migration_set!(
         "payments",
-        ["0001_request_and_outbox", "0002_cause", "0003_steady_plans"]
+        [
+            "0001_request_and_outbox",
+            "0002_cause",
+            "0003_steady_plans",
+            "0004_trace"
+        ]
     )
 }
 
@@ -55,7 +60,8 @@ pub const fn wallet_migrations() -> MigrationSet {
         [
             "0001_accounts_and_inbox",
             "0002_wallet_cause",
-            "0003_wallet_steady_plans"
+            "0003_wallet_steady_plans",
+            "0004_wallet_trace"
         ]
     )
 }

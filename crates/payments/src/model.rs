@@ -3,6 +3,7 @@
 mod currency;
 mod money;
 mod request;
+mod trace_context;
 
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -13,6 +14,8 @@ pub use currency::Currency;
 pub use money::{Amount, Money, NotAnAmount, TooFine};
 pub use request::{Invalid, Notice, Payment, PaymentRequest};
 pub(crate) use request::{account_id, money};
+pub use trace_context::TraceContext;
+pub(crate) use trace_context::{PARENT, STATE};
 
 /// How a payment stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, sqlx::Type, ToSchema)]

@@ -83,7 +83,11 @@ fn options(settings: &Settings) -> Result<PublisherOptions> {
 
 /// The message's id is settled with the row's number, in the transaction that accepted the request.
 fn message(origin: Origin, item: &Item) -> Message {
-    Message::new(origin.mint(item.id), TOPIC, item.payload.clone())
+    Message {
+        headers: item.headers.clone(),
+        trace: item.trace.clone(),
+        ..Message::new(origin.mint(item.id), TOPIC, item.payload.clone())
+    }
 }
 
 /// Waits for a database that is away.

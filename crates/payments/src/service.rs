@@ -50,9 +50,9 @@ impl Payments {
         &self.0.wallet
     }
 
-    /// What happened to the payment with this uuid, on both sides.
+    /// What happened to the payment with this uuid, or to those of the trace with this id, on both sides.
     pub async fn trail(&self, uuid: Uuid) -> Result<Vec<Trail>, sqlx::Error> {
-        trace::trail(&self.0.pool, self.0.wallet.pool(), uuid).await
+        trace::trails(&self.0.pool, self.0.wallet.pool(), uuid).await
     }
 
     /// Accepts a payment, or tells what is known of it; returns when that is durable.

@@ -12,16 +12,16 @@ use crate::model::{Money, Outcome, Payment, PaymentView, Status};
 /// Request and outbox row in one statement, hence in one transaction. Each uuid comes once.
 const INSERT: &str = "
 with asked as materialized (
-    select * from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[])
-        a(uuid, account_id, amount, currency, description, payload)),
+    select * from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[])
+        a(uuid, account_id, amount, currency, description, payload, trace, tracestate)),
 new as (
-    insert into payments.request (uuid, account_id, amount, currency, description)
-    select uuid, account_id, amount::numeric, currency, description from asked order by uuid
+    insert into payments.request (uuid, account_id, amount, currency, description, trace)
+    select uuid, account_id, amount::numeric, currency, description, trace from asked order by uuid
     on conflict (uuid) do nothing
     returning uuid),
 message as (
-    insert into payments.outbox (uuid, payload)
-    select a.uuid, a.payload::jsonb from asked a join new using (uuid))
+    insert into payments.outbox (uuid, payload, trace, tracestate)
+    select a.uuid, a.payload::jsonb, a.trace, a.tracestate from asked a join new using (uuid))
 select uuid from new";
 
 /// A pending request whose outbox row is gone had it archived, which only a message that was given up can be.
@@ -168,6 +168,7 @@ pub(crate) async fn insert(pool: &PgPool, payments: &[&Payment]) -> Result<Vec<U
         .iter()
         .map(|payment| payment.description.as_deref())
         .collect();
+    let traces = payments.iter().map(|payment| payment.trace.as_ref());
     let messages: Vec<String> = payments
         .iter()
         .map(|payment| serde_json::to_string(&payment.notice()))
@@ -180,6 +181,13 @@ pub(crate) async fn insert(pool: &PgPool, payments: &[&Payment]) -> Result<Vec<U
         .bind(column(|payment| payment.money.currency.to_string()))
         .bind(descriptions)
         .bind(messages)
+        .bind(
+            traces
+                .clone()
+                .map(|t| Some(t?.parent()))
+                .collect::<Vec<_>>(),
+        )
+        .bind(traces.map(|t| t?.state()).collect::<Vec<_>>())
         .fetch_all(pool)
         .await?)
 }

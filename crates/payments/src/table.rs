@@ -22,6 +22,9 @@ const COLUMNS: Columns = Columns {
     cause: Some("cause"),
 };
 
+const HEADERS: &str =
+    "case when t.tracestate is not null then json_build_object('tracestate', t.tracestate) end";
+
 /// The orchestrator's messages: PENDING, PUBLISHING, PUBLISHED, FAILED, EXHAUSTED.
 pub static OUTBOX: WorkTable = WorkTable {
     name: "payments.outbox",
@@ -38,8 +41,8 @@ pub static OUTBOX: WorkTable = WorkTable {
     state_type: "text",
     kind: None,
     payload: "t.payload",
-    headers: None,
-    trace: None,
+    headers: Some(HEADERS),
+    trace: Some("t.trace"),
     ordering: None,
     finish: Finish::Keep,
     max_losses: 10,
@@ -61,8 +64,8 @@ pub static WALLET_OUTBOX: WorkTable = WorkTable {
     state_type: "text",
     kind: None,
     payload: "json_build_object('uuid', t.uuid, 'status', t.outcome, 'reason', t.reason)",
-    headers: None,
-    trace: None,
+    headers: Some(HEADERS),
+    trace: Some("t.trace"),
     ordering: None,
     finish: Finish::Delete,
     max_losses: 10,

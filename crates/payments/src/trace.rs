@@ -9,6 +9,13 @@ use crate::{OUTBOX, WALLET_OUTBOX};
 const REQUEST: &str = "
 select r.status, o.id from payments.request r left join payments.outbox o using (uuid) where r.uuid = $1";
 
+/// Index: request_trace.
+const OF_TRACE: &str = "
+select uuid from payments.request where trace is not null and substr(trace, 4, 32) = $1 order by seq limit $2";
+
+/// More payments than this of one trace are not followed.
+const MOST: i64 = 50;
+
 const REQUEST_EVENTS: &str = "
 select e.* from payments.request r left join payments.outbox o using (uuid),
 lateral (values
@@ -32,12 +39,25 @@ union all
 select o.created_at, 'call back owed: ' || o.outcome, o.last_error_code, null from wallet.outbox o where o.uuid = $1
 order by 1";
 
-/// The payment with this uuid.
-pub(crate) async fn trail(
+/// The payment with this uuid, or those of the W3C trace with this id, which has the same form.
+pub(crate) async fn trails(
     pool: &PgPool,
     wallet: &PgPool,
-    uuid: Uuid,
+    id: Uuid,
 ) -> Result<Vec<Trail>, sqlx::Error> {
+    let mut trails = trail(pool, wallet, id).await?;
+    let of_trace: Vec<Uuid> = sqlx::query_scalar(OF_TRACE)
+        .bind(id.simple().to_string())
+        .bind(MOST)
+        .fetch_all(pool)
+        .await?;
+    for uuid in of_trace {
+        trails.extend(trail(pool, wallet, uuid).await?);
+    }
+    Ok(trails)
+}
+
+async fn trail(pool: &PgPool, wallet: &PgPool, uuid: Uuid) -> Result<Vec<Trail>, sqlx::Error> {
     let request: Option<(String, Option<i64>)> = sqlx::query_as(REQUEST)
         .bind(uuid)
         .fetch_optional(pool)

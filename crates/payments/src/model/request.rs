@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::{Amount, Currency, Money};
+use super::{Amount, Currency, Money, TraceContext};
 
 /// The longest description, in bytes.
 const LONGEST_DESCRIPTION: usize = 1_000;
@@ -41,6 +41,8 @@ pub struct Payment {
     pub money: Money,
     /// Whatever helps to recognise it.
     pub description: Option<String>,
+    /// The trace that it is part of. Not of its content: a repetition may come with another, and the first stays.
+    pub trace: Option<TraceContext>,
 }
 
 /// What the wallet is told to do: the content of a message.
@@ -93,6 +95,7 @@ impl TryFrom<PaymentRequest> for Payment {
             account_id: account_id(request.account_id)?,
             money,
             description: request.description,
+            trace: None,
         })
     }
 }

@@ -8,7 +8,7 @@ use postrider_engine::{
 };
 use uuid::Uuid;
 
-use crate::model::{Currency, Money, Notice, Outcome, Refusal};
+use crate::model::{Currency, Money, Notice, Outcome, Refusal, TraceContext};
 
 /// A payment to be deducted, as its message says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct Bill {
     pub account_id: String,
     /// How much.
     pub money: Money,
+    /// The trace that it is part of.
+    pub trace: Option<TraceContext>,
 }
 
 impl Bill {
@@ -38,6 +40,7 @@ impl Bill {
             message_id: message.id.uuid(),
             account_id: notice.account_id,
             money,
+            trace: TraceContext::carried(message.trace.as_deref(), message.headers.as_deref()),
         })
     }
 }
@@ -52,7 +55,7 @@ pub struct Purse {
 }
 
 /// What became of a payment at the wallet, to be told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct News {
     /// Which payment.
     pub uuid: Uuid,
@@ -60,6 +63,8 @@ pub struct News {
     pub outcome: Outcome,
     /// Why it failed.
     pub reason: Option<&'static str>,
+    /// The trace that it is part of.
+    pub trace: Option<TraceContext>,
 }
 
 /// Deducts each bill in turn from purses that are locked; those who come later find what is left.
@@ -80,11 +85,13 @@ pub fn deduct(purses: &mut HashMap<String, Purse>, bills: &[&Bill]) -> Vec<News>
                 uuid: bill.uuid,
                 outcome: Outcome::Succeed,
                 reason: None,
+                trace: bill.trace.clone(),
             },
             Err(refusal) => News {
                 uuid: bill.uuid,
                 outcome: Outcome::Failed,
                 reason: Some(refusal.as_str()),
+                trace: bill.trace.clone(),
             },
         })
         .collect()
@@ -110,6 +117,7 @@ mod tests {
             message_id: Uuid::from_u128(n),
             account_id: account_id.to_owned(),
             money,
+            trace: None,
         }
     }
 

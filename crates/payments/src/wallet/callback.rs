@@ -14,7 +14,11 @@ use sqlx::PgPool;
 use url::Url;
 use uuid::Uuid;
 
-use crate::{model::Outcome, service, store::Told};
+use crate::{
+    model::{self, Outcome, TraceContext},
+    service,
+    store::Told,
+};
 
 /// How a payment ended, in the words of the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +29,8 @@ pub struct Ending {
     pub outcome: Outcome,
     /// Why it failed.
     pub reason: Option<String>,
+    /// The trace that it is part of.
+    pub trace: Option<TraceContext>,
 }
 
 /// Somebody who wants to know how payments end.
@@ -120,6 +126,12 @@ impl Http {
         let mut request = self.client.put(url).json(&body);
         if let Some(token) = &self.token {
             request = request.bearer_auth(token);
+        }
+        if let Some(trace) = &ending.trace {
+            request = request.header(model::PARENT, trace.parent());
+            if let Some(state) = trace.state() {
+                request = request.header(model::STATE, state);
+            }
         }
         let response = request.send().await.map_err(lost)?;
         let status = response.status();

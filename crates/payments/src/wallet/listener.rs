@@ -472,6 +472,7 @@ async fn tell_once(wallet: &Wallet, callback: &dyn Callback, news: News) {
         uuid: news.uuid,
         outcome: news.outcome,
         reason: news.reason.map(str::to_owned),
+        trace: news.trace,
     };
     let Err(failure) = callback.tell(&ending).await else {
         return;

@@ -18,7 +18,10 @@ use sqlx::PgPool;
 use uuid::Uuid;
 
 use super::callback::{Callback, Ending, shows};
-use crate::{Settings, WALLET_OUTBOX, counters, model::Outcome};
+use crate::{
+    Settings, WALLET_OUTBOX, counters,
+    model::{Outcome, TraceContext},
+};
 
 /// The breaker's name.
 pub const DEPENDENCY: &str = "payments.callback";
@@ -79,6 +82,7 @@ async fn tell(
         uuid: owed.uuid,
         outcome: owed.status,
         reason: owed.reason,
+        trace: TraceContext::carried(item.trace.as_deref(), item.headers.as_deref()),
     };
     postrider_crashpoint::point!("notify.before_call")?;
     let told = match breaker.call(callback.tell(&ending), shows).await {

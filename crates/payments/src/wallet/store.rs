@@ -49,8 +49,9 @@ const TAKEN_BEFORE: &str = "select uuid from wallet.inbox where uuid = any($1)";
 /// payment what the inbox lets it do, hence nothing for one that is there already.
 const TAKE_IN: &str = "
 with bill as materialized (
-    select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
-        b(uuid, message_id, account_id, amount, currency, status, reason)),
+    select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
+                         $9::text[], $10::text[])
+        b(uuid, message_id, account_id, amount, currency, status, reason, trace, tracestate)),
 taken as (
     insert into wallet.inbox (uuid, message_id, account_id, amount, currency, status, reason)
     select uuid, message_id, account_id, amount::numeric, currency, status, reason from bill order by uuid
@@ -66,8 +67,8 @@ booked as (
     from taken t, lateral (values (t.account_id, - t.amount), ('system:payments', t.amount)) side(account_id, amount)
     where t.status = 'SUCCEED'),
 owed as (
-    insert into wallet.outbox (uuid, outcome, reason)
-    select uuid, status, reason from taken where $8)
+    insert into wallet.outbox (uuid, outcome, reason, trace, tracestate)
+    select t.uuid, t.status, t.reason, b.trace, b.tracestate from taken t join bill b using (uuid) where $8)
 select count(*) from taken";
 
 const FACTS: &str = "
@@ -220,6 +221,7 @@ async fn write(
     }
     let text =
         |of: fn(&Bill) -> String| -> Vec<String> { bills.iter().map(|bill| of(bill)).collect() };
+    let traces = bills.iter().map(|bill| bill.trace.as_ref());
     let taken: i64 = sqlx::query_scalar(TAKE_IN)
         .bind(bills.iter().map(|bill| bill.uuid).collect::<Vec<_>>())
         .bind(bills.iter().map(|bill| bill.message_id).collect::<Vec<_>>())
@@ -233,6 +235,13 @@ async fn write(
         )
         .bind(news.iter().map(|news| news.reason).collect::<Vec<_>>())
         .bind(owed)
+        .bind(
+            traces
+                .clone()
+                .map(|t| Some(t?.parent()))
+                .collect::<Vec<_>>(),
+        )
+        .bind(traces.map(|t| t?.state()).collect::<Vec<_>>())
         .fetch_one(tx)
         .await?;
     Ok(usize::try_from(taken).unwrap_or_default())
