@@ -13,6 +13,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
 use super::{Cursor, DeadLetter, DeadLetters, Filter};
 use crate::Result;
 use crate::error::Error;
+use crate::held::{PATIENCE, answer};
 use crate::lease::{Operator, Queue};
 
 /// So many at most in one transaction.
@@ -122,10 +123,14 @@ impl DeadLetters {
             ..taken.filter.clone()
         };
         let limit = u32::try_from(due.max(0)).unwrap_or(0);
-        let page = self
-            .list(&mut *tx, &filter, taken.reached.as_ref(), limit)
-            .await?;
-        let counted = self.piece(&mut tx, &taken, &page).await?;
+        // Another database may fall silent, and this transaction must not wait for it for ever.
+        let (page, counted) = answer(PATIENCE, async {
+            let reached = taken.reached.as_ref();
+            let page = self.list(&mut *tx, &filter, reached, limit).await?;
+            let counted = self.piece(&mut tx, &taken, &page).await?;
+            Ok((page, counted))
+        })
+        .await?;
         let over = (page.len() as i64) < due
             || taken.remaining.is_some_and(|most| most <= counted.changed);
         sqlx::query(ADVANCE)
