@@ -20,7 +20,7 @@ use crate::program::{Serving, postrider};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Walks at a time: most of each is waiting.
-const BESIDE: usize = 8;
+const BESIDE: usize = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -136,6 +136,7 @@ impl Scene {
             "payments.callback.timeout=1".to_owned(),
             "payments.reconcile.after=0".to_owned(),
             "database.pool_size=8".to_owned(),
+            "database.worker_connections=8".to_owned(),
             "payments.wallet.pool_size=4".to_owned(),
         ];
         if let Some(wallet) = &self.wallet {

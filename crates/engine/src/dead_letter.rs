@@ -26,6 +26,7 @@ pub(crate) use query::is_dead;
 pub use step::Step;
 
 use crate::audit::{self, Audited};
+use crate::held::{PATIENCE, answer};
 use crate::journal::{self, Attempt};
 use crate::lease::{Queue, WorkTable};
 use crate::{Error, Result};
@@ -142,7 +143,7 @@ impl DeadLetters {
                 continue;
             };
             let query = query.build_query_as().persistent(false);
-            found.extend(query.fetch_all(pool).await?);
+            found.extend(answer(PATIENCE, async { Ok(query.fetch_all(pool).await?) }).await?);
             merged = true;
         }
         if merged {

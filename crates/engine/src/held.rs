@@ -35,16 +35,19 @@ pub(crate) struct Held {
 
 impl Held {
     /// Where the server has no connection left, sqlx asks it again and again for a new one, until its time is up, and does not
-    /// see what others give back meanwhile. So that is looked for beside.
+    /// see what others give back meanwhile. So that is looked for beside; but only in a pool that was seen without any idle
+    /// one. Whatever lies there longer may have gone silent, and sqlx is just about to find out.
     pub async fn acquire(pool: &PgPool) -> Result<Self, sqlx::Error> {
         let mut acquiring = pin!(pool.acquire());
+        let mut was_empty = false;
         let connection = loop {
             tokio::select! {
                 acquired = &mut acquiring => break acquired?,
                 () = tokio::time::sleep(LOOK_AGAIN) => {
-                    if let Some(given_back) = pool.try_acquire() {
+                    if was_empty && let Some(given_back) = pool.try_acquire() {
                         break given_back;
                     }
+                    was_empty = pool.num_idle() == 0;
                 }
             }
         };

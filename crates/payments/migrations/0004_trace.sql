@@ -4,4 +4,4 @@ alter table payments.request add column trace text;
 alter table payments.outbox add column trace text, add column tracestate text;
 
 -- Payments by trace id; those without one cost nothing.
-create index request_trace on payments.request (substr(trace, 4, 32)) where trace is not null;
+create index request_trace on payments.request (substr(trace, 4, 32), seq) where trace is not null;

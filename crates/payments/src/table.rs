@@ -83,8 +83,10 @@ const MESSAGES: Check = Check {
     name: "payments/message",
     severity: Severity::Critical,
     query: "select r.uuid::text from payments.request r left join payments.outbox o using (uuid)
-            where r.status = 'PENDING' and o.uuid is null limit 1000",
-    what: "pending payments whose message is not in the outbox",
+            where r.status = 'PENDING' and o.uuid is null
+              and r.uuid::text not in (select a.item ->> 'uuid' from postrider.archive a where a.work_table = 'payments.outbox')
+            limit 1000",
+    what: "pending payments whose message is neither in the outbox nor archived",
     advice: "settle them with `postrider payments reconcile`; report it as a bug",
 };
 

@@ -123,14 +123,10 @@ impl DeadLetters {
             ..taken.filter.clone()
         };
         let limit = u32::try_from(due.max(0)).unwrap_or(0);
-        // Another database may fall silent, and this transaction must not wait for it for ever.
-        let (page, counted) = answer(PATIENCE, async {
-            let reached = taken.reached.as_ref();
-            let page = self.list(&mut *tx, &filter, reached, limit).await?;
-            let counted = self.piece(&mut tx, &taken, &page).await?;
-            Ok((page, counted))
-        })
-        .await?;
+        let page = self
+            .list(&mut *tx, &filter, taken.reached.as_ref(), limit)
+            .await?;
+        let counted = self.piece(&mut tx, &taken, &page).await?;
         let over = (page.len() as i64) < due
             || taken.remaining.is_some_and(|most| most <= counted.changed);
         sqlx::query(ADVANCE)
@@ -172,12 +168,16 @@ impl DeadLetters {
             };
             let changed = match self.place(table) {
                 None => self.apply(tx, queue, &operator, taken, &ids).await?,
+                // It may fall silent, and the transaction at home must not wait for it for ever.
                 Some(pool) => {
-                    let mut there = pool.begin().await?;
-                    let changed = self.apply(&mut there, queue, &operator, taken, &ids);
-                    let changed = changed.await?;
-                    there.commit().await?;
-                    changed
+                    answer(PATIENCE, async {
+                        let mut there = pool.begin().await?;
+                        let changed = self.apply(&mut there, queue, &operator, taken, &ids);
+                        let changed = changed.await?;
+                        there.commit().await?;
+                        Ok(changed)
+                    })
+                    .await?
                 }
             };
             counted.changed += changed;

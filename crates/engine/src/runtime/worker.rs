@@ -112,6 +112,9 @@ impl Worker {
         let (busy_keys, busy) = mpsc::unbounded_channel();
         let kill = CancellationToken::new();
         let give_up = CancellationToken::new();
+        // Nor must a handler go on whose lease nobody renews or watches, or a settling that nobody ends.
+        let _killed = kill.clone().drop_guard();
+        let _given_up = give_up.clone().drop_guard();
         let executor = Arc::new(Executor {
             queue: self.queue.clone().patience(self.options.patience()),
             pool: self.pool.clone(),

@@ -1,6 +1,8 @@
 //! What the doctor says when the books are tampered with.
 
+use postrider_engine::dead_letter::{Action, DeadLetters, Filter, Order};
 use postrider_engine::doctor::{Doctor, Severity};
+use postrider_engine::lease::Operator;
 use postrider_payments::{CHECKS, OUTBOX, WALLET_OUTBOX};
 use serde_json::json;
 use uuid::Uuid;
@@ -28,6 +30,25 @@ async fn the_doctor_finds_a_pending_payment_without_its_message() {
     house.wallet_execute("delete from payments.outbox").await;
     let said = ("payments/message".to_owned(), vec![uuid.to_string()]);
     assert_eq!(found(&house).await, [said]);
+}
+
+#[tokio::test]
+async fn the_doctor_does_not_mind_a_message_that_was_given_up_and_archived() {
+    let house = House::new(json!({})).await;
+    house.pay(Uuid::now_v7(), "acc-1", "30").await;
+    house
+        .wallet_execute(
+            "update payments.outbox set status = 'EXHAUSTED', finished_at = now(), try_count = 5,
+                    last_error_code = 'GONE', cause = 'GONE: it was away'",
+        )
+        .await;
+    let letters = DeadLetters::new([&OUTBOX]).unwrap();
+    let order = Order::new(Action::Archive, Filter::default());
+    let somebody = Operator::new("somebody");
+    let archived = letters.carry_out(&house.pool, &somebody, &order).await;
+    assert_eq!(archived.unwrap().changed, 1);
+    assert_eq!(house.count("select count(*) from payments.outbox").await, 0);
+    assert_eq!(found(&house).await, []);
 }
 
 #[tokio::test]

@@ -49,13 +49,16 @@ pub(super) async fn keep(shared: Arc<Shared>, mut dropped: mpsc::UnboundedReceiv
 }
 
 async fn renew(shared: &Shared, patience: Duration) -> Result<()> {
-    let mut held = shared.held.lock().await;
+    let count = shared.held.lock().await.len();
     metrics::gauge!("postrider_deliveries_held", "group" => shared.group().to_owned())
-        .set(held.len() as f64);
-    if held.is_empty() {
+        .set(count as f64);
+    if count == 0 {
         return Ok(());
     }
-    let mut connection = shared.transport.side.acquire().await?;
+    // Before the lock, which settling needs, too.
+    let acquiring = tokio::time::timeout(patience, shared.transport.side.acquire());
+    let mut connection = acquiring.await.map_err(|_| sqlx::Error::PoolTimedOut)??;
+    let mut held = shared.held.lock().await;
     let leases = held.values().map(|held| &held.lease);
     let queue = &shared.transport.queue;
     let renewal = queue.renew(&mut connection, leases, shared.subscription.lease);

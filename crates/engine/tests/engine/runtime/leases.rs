@@ -1,7 +1,7 @@
 //! Stop, renewal, watchdog, rescue.
 
 use crate::support::{database, eventually};
-use postrider_engine::runtime::{BoxError, Handler, Verdict, WorkerOptions};
+use postrider_engine::runtime::{BoxError, Handled, Handler, Side, Verdict, WorkerOptions};
 use postrider_testkit::Proxy;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Executor, PgPool};
@@ -175,6 +175,13 @@ impl Drop for Dropped {
     }
 }
 
+/// The next one, but not for ever.
+async fn next<T>(signals: &mut mpsc::UnboundedReceiver<T>) -> Option<T> {
+    let deadline = Duration::from_secs(60);
+    let signal = tokio::time::timeout(deadline, signals.recv()).await;
+    signal.expect("a signal")
+}
+
 async fn endless(signals: mpsc::UnboundedSender<&'static str>) -> Result<Verdict, BoxError> {
     let _ = signals.send("began");
     let _guard = Dropped(signals);
@@ -194,13 +201,13 @@ async fn a_handler_is_stopped_when_its_lease_is_taken_away() {
         ..options()
     };
     let running = Running::start(worker(&pool).options(short).handle("t", handler));
-    assert_eq!(signals.recv().await, Some("began"));
+    assert_eq!(next(&mut signals).await, Some("began"));
     pool.execute(
         "update postrider.outbox set fence = fence + 1, lease_until = now() + interval '1 hour'",
     )
     .await
     .unwrap();
-    assert_eq!(signals.recv().await, Some("stopped"));
+    assert_eq!(next(&mut signals).await, Some("stopped"));
     running.stop().await;
     assert_eq!(
         states(&pool).await,
@@ -224,15 +231,15 @@ async fn a_handler_is_stopped_when_its_lease_cannot_be_renewed() {
     };
     let through = through(&proxy);
     let running = Running::start(worker(&through).options(short).handle("t", handler));
-    assert_eq!(signals.recv().await, Some("began"));
+    assert_eq!(next(&mut signals).await, Some("began"));
     proxy.swallow();
     assert_eq!(
-        signals.recv().await,
+        next(&mut signals).await,
         Some("stopped"),
         "by the worker's own clock"
     );
     proxy.pass();
-    assert_eq!(signals.recv().await, Some("began"), "it is found again");
+    assert_eq!(next(&mut signals).await, Some("began"), "it is found again");
     running.stop().await;
 }
 
@@ -272,6 +279,50 @@ async fn a_worker_stops_although_what_it_did_cannot_be_settled_and_another_goes_
     let other = Handler::new(|_| async { Ok(Verdict::Done) });
     let running = Running::start(worker(&pool).handle("t", other));
     empty(&pool).await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_is_dropped_stops_its_handlers() {
+    let db = database().await;
+    let pool = db.pool();
+    fill(&pool, 1).await;
+    let (sender, mut signals) = mpsc::unbounded_channel();
+    let handler = Handler::new(move |_| endless(sender.clone()));
+    let run = worker(&pool)
+        .handle("t", handler)
+        .run(CancellationToken::new());
+    tokio::select! {
+        ended = run => panic!("{ended:?}"),
+        began = signals.recv() => assert_eq!(began, Some("began")),
+    }
+    assert_eq!(next(&mut signals).await, Some("stopped"));
+}
+
+#[tokio::test]
+async fn connections_that_went_silent_in_the_pool_cost_an_effect_no_attempt() {
+    let db = database().await;
+    let direct = db.pool();
+    let proxy = Proxy::for_database(&db).await;
+    let pool = through(&proxy);
+    // All of them lie idle, as sound as the pool knows.
+    let idle = futures_util::future::join_all((0..3).map(|_| pool.acquire())).await;
+    drop(idle);
+    eventually("they are back", async || pool.num_idle() == 3).await;
+    proxy.swallow();
+    let (began, mut beginnings) = mpsc::unbounded_channel();
+    let handler = Handler::new(move |item| {
+        let _ = began.send(item.attempts);
+        async { Ok(Handled::from(Verdict::Done).with(|_| Box::pin(async { Ok(()) }))) }
+    });
+    // What the worker does itself goes another way.
+    let worker = worker(&pool).beside(&Side::of(&direct));
+    fill(&direct, 1).await;
+    let running = Running::start(worker.handle("t", handler));
+    assert_eq!(next(&mut beginnings).await, Some(0));
+    assert_eq!(next(&mut beginnings).await, Some(0), "no attempt is spent");
+    proxy.pass();
+    empty(&direct).await;
     running.stop().await;
 }
 
