@@ -2,6 +2,7 @@
 
 mod access;
 mod dead;
+mod deeds;
 mod hostile;
 mod pages;
 mod pictures;

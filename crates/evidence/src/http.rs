@@ -26,7 +26,7 @@ use crate::{
     counters,
     ingest::{Accepted, Intake, receive},
     model::{JobRequest, JobStatus, JobSummary, JobView},
-    operate::{self, Retried},
+    operate::{self, Refused, Retried},
     scheduler::Scheduler,
     store::view::{self, Filter},
     trace,
@@ -69,6 +69,25 @@ impl Evidence {
         limit: i64,
     ) -> Result<Vec<JobSummary>, sqlx::Error> {
         view::list(&self.0.pool, filter, before, limit).await
+    }
+
+    /// How far a job has come; none if there is no such job.
+    pub async fn show(&self, id: Uuid) -> Result<Option<JobSummary>, sqlx::Error> {
+        let found = view::job(&self.0.pool, id).await?;
+        Ok(found.map(|(job, _)| job))
+    }
+
+    /// Runs the retry scheduler for a job now; `early` also for what is not due yet.
+    pub async fn retry(
+        &self,
+        id: Uuid,
+        early: bool,
+        operator: &Operator,
+    ) -> Result<Retried, Refused> {
+        let Inner {
+            pool, scheduler, ..
+        } = &*self.0;
+        operate::retry(pool, scheduler, id, early, operator).await
     }
 
     /// What happened to a file job, by its id or that of a row, an artifact or a notification of it.
@@ -292,22 +311,22 @@ async fn retry_job(
     Path(id): Path<Uuid>,
     Query(query): Query<RetryQuery>,
 ) -> Result<(StatusCode, Json<Retried>), Problem> {
-    let Inner {
-        pool, scheduler, ..
-    } = &*evidence.0;
     let operator = Operator::new(caller.name());
-    let retried = operate::retry(pool, scheduler, id, query.early, &operator).await;
-    let retried = retried.map_err(|refused| {
-        let detail = refused.to_string();
-        match refused {
-            operate::Refused::Unknown => not_found(),
-            operate::Refused::Closed => Problem::new(&FILE_JOB_CLOSED, detail),
-            operate::Refused::Engine(error) => error.into(),
-        }
-    })?;
+    let retried = evidence.retry(id, query.early, &operator).await?;
     Ok((StatusCode::ACCEPTED, Json(retried)))
 }
 
 fn not_found() -> Problem {
     Problem::new(&FILE_JOB_NOT_FOUND, "No file job has this id.")
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Self {
+        let detail = refused.to_string();
+        match refused {
+            Refused::Unknown => not_found(),
+            Refused::Closed => Self::new(&FILE_JOB_CLOSED, detail),
+            Refused::Engine(error) => error.into(),
+        }
+    }
 }

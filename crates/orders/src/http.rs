@@ -217,8 +217,7 @@ async fn cancel_order(
     let ledger_key = model::key(&key).map_err(|_| not_found())?;
     orders
         .cancel(&ledger_key, &Operator::new(caller.name()))
-        .await
-        .map_err(refused)?;
+        .await?;
     orders.show(&key).await?.map(Json).ok_or_else(not_found)
 }
 
@@ -259,10 +258,7 @@ async fn redrive_order(
     let ledger_key = model::key(&key).map_err(|_| not_found())?;
     let mut operator = Operator::new(caller.name());
     operator.reason = request.reason;
-    orders
-        .redrive(&ledger_key, &operator)
-        .await
-        .map_err(refused)?;
+    orders.redrive(&ledger_key, &operator).await?;
     orders.show(&key).await?.map(Json).ok_or_else(not_found)
 }
 
@@ -285,12 +281,14 @@ fn invalid(invalid: Invalid) -> Problem {
     }
 }
 
-fn refused(refused: Refused) -> Problem {
-    let detail = refused.to_string();
-    match refused {
-        Refused::Unknown => Problem::new(&ORDER_NOT_FOUND, detail),
-        Refused::NotCancellable { .. } => Problem::new(&ORDER_NOT_CANCELLABLE, detail),
-        Refused::NotRedrivable { .. } => Problem::new(&ORDER_NOT_REDRIVABLE, detail),
-        Refused::Ledger(error) => error.into(),
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Self {
+        let detail = refused.to_string();
+        match refused {
+            Refused::Unknown => Self::new(&ORDER_NOT_FOUND, detail),
+            Refused::NotCancellable { .. } => Self::new(&ORDER_NOT_CANCELLABLE, detail),
+            Refused::NotRedrivable { .. } => Self::new(&ORDER_NOT_REDRIVABLE, detail),
+            Refused::Ledger(error) => error.into(),
+        }
     }
 }

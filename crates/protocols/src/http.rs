@@ -199,7 +199,7 @@ async fn get_protocol(
     State(protocols): State<Protocols>,
     Path(id): Path<String>,
 ) -> Result<Json<ProtocolView>, Problem> {
-    let view = protocols.show(read_id(&id)?).await.map_err(refused)?;
+    let view = protocols.show(read_id(&id)?).await?;
     view.map(Json).ok_or_else(not_found)
 }
 
@@ -255,10 +255,7 @@ async fn retry_protocol(
 ) -> Result<Json<RetryQueued>, Problem> {
     let protocol_id = read_id(&id)?;
     let operator = Operator::new(caller.name());
-    protocols
-        .retry(protocol_id, &operator)
-        .await
-        .map_err(refused)?;
+    protocols.retry(protocol_id, &operator).await?;
     Ok(Json(RetryQueued {
         status: "retry_queued".to_owned(),
         protocol_id,
@@ -284,11 +281,8 @@ async fn review_protocol(
     let id = read_id(&id)?;
     let mut operator = Operator::new(caller.name());
     operator.reason = request.reason;
-    protocols
-        .review(id, request.decision, &operator)
-        .await
-        .map_err(refused)?;
-    let view = protocols.show(id).await.map_err(refused)?;
+    protocols.review(id, request.decision, &operator).await?;
+    let view = protocols.show(id).await?;
     view.map(Json).ok_or_else(not_found)
 }
 
@@ -301,22 +295,24 @@ fn not_found() -> Problem {
     Problem::new(&PROTOCOL_NOT_FOUND, "No protocol has this id.")
 }
 
-fn refused(refused: Refused) -> Problem {
-    let detail = refused.to_string();
-    match refused {
-        Refused::Unknown => not_found(),
-        Refused::NotRetryable(status) => {
-            Problem::new(&PROTOCOL_NOT_RETRYABLE, detail).with("status_now", status.as_str())
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Self {
+        let detail = refused.to_string();
+        match refused {
+            Refused::Unknown => not_found(),
+            Refused::NotRetryable(status) => {
+                Self::new(&PROTOCOL_NOT_RETRYABLE, detail).with("status_now", status.as_str())
+            }
+            Refused::NotReviewable(status) => {
+                Self::new(&PROTOCOL_NOT_REVIEWABLE, detail).with("status_now", status.as_str())
+            }
+            Refused::NoReason | Refused::LongReason => {
+                Self::new(&INVALID_VALUE, format!("The review was refused: {detail}."))
+                    .field("/reason", detail)
+            }
+            Refused::NotAllowed(error) => Self::internal(error),
+            Refused::Engine(error) => error.into(),
         }
-        Refused::NotReviewable(status) => {
-            Problem::new(&PROTOCOL_NOT_REVIEWABLE, detail).with("status_now", status.as_str())
-        }
-        Refused::NoReason | Refused::LongReason => {
-            Problem::new(&INVALID_VALUE, format!("The review was refused: {detail}."))
-                .field("/reason", detail)
-        }
-        Refused::NotAllowed(error) => Problem::internal(error),
-        Refused::Engine(error) => error.into(),
     }
 }
 

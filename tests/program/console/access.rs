@@ -166,14 +166,19 @@ impl Client {
         }
     }
 
-    async fn post(&self, mark: Option<&str>, headers: &[(&str, &str)]) -> (u16, String) {
+    async fn post(
+        &self,
+        path: &str,
+        mark: Option<&str>,
+        headers: &[(&str, &str)],
+    ) -> (u16, String) {
         let mut body = "do=archive+all&filter=".to_owned();
         if let Some(mark) = mark {
             body = format!("{body}&form={mark}");
         }
         let mut request = self
             .http
-            .post(format!("{}/dead/confirm", self.base))
+            .post(format!("{}{path}", self.base))
             .header("content-type", "application/x-www-form-urlencoded")
             .body(body);
         for (name, value) in headers {
@@ -192,21 +197,69 @@ async fn a_form_without_our_mark_or_from_elsewhere_does_nothing() {
     let serving = Serving::on(dir.path(), &["--database-url", &db.url()]).await;
     let client = Client::of(&serving).await;
     let cookie = [("cookie", client.cookie.as_str())];
-    let (status, text) = client.post(Some(&client.mark), &cookie).await;
+    let honest = client.post("/dead/confirm", Some(&client.mark), &cookie);
+    let (status, text) = honest.await;
     assert_eq!(status, 200, "the honest one: {text}");
-    for (mark, headers) in [
-        (None, &cookie[..]),
-        (Some("guess"), &cookie[..]),
-        (Some(client.mark.as_str()), &[][..]),
-    ] {
-        let (status, text) = client.post(mark, headers).await;
-        assert_eq!(status, 403, "{text}");
-        assert!(text.contains("form-expired"), "{text}");
-    }
     let foreign = [cookie[0], ("sec-fetch-site", "cross-site")];
-    let (status, text) = client.post(Some(&client.mark), &foreign).await;
-    assert_eq!(status, 403, "{text}");
-    assert!(text.contains("cross-origin"), "{text}");
+    for path in [
+        "/dead/confirm",
+        "/dead/act",
+        "/dead/stop",
+        "/services/orders/act",
+        "/services/payments/reconcile",
+    ] {
+        for (mark, headers) in [
+            (None, &cookie[..]),
+            (Some("guess"), &cookie[..]),
+            (Some(client.mark.as_str()), &[][..]),
+        ] {
+            let (status, text) = client.post(path, mark, headers).await;
+            assert_eq!(status, 403, "{path}: {text}");
+            assert!(text.contains("form-expired"), "{path}: {text}");
+        }
+        let (status, text) = client.post(path, Some(&client.mark), &foreign).await;
+        assert_eq!(status, 403, "{path}: {text}");
+        assert!(text.contains("cross-origin"), "{path}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_of_an_operator_acts_on_jobs_and_one_of_a_reader_is_offered_nothing() {
+    let (ann, ann_entry) = token("ann", "submit,read,operate").await;
+    let (reader, reader_entry) = token("reader", "read").await;
+    let tokens = format!("server.tokens=[{ann_entry}, {reader_entry}]");
+    let words = ["--set", &tokens, "--roles", "api,console"];
+    let Some(house) = House::with(&words).await else {
+        return;
+    };
+    let page = &house.page;
+    let account = serde_json::json!({ "account_id": "acc-1", "currency": "USD", "balance": "5" });
+    let payment = serde_json::json!({ "account_id": "acc-1", "amount": "2", "currency": "USD" });
+    for (path, body) in [
+        ("/do/order", crate::orders::order("ok-1")),
+        ("/wallet/accounts", account),
+        ("/payments", payment),
+    ] {
+        let request = house.serving.post(path).bearer_auth(&ann).json(&body);
+        let answer = request.send().await.unwrap();
+        assert!(answer.status().is_success(), "{path}: {answer:?}");
+    }
+    let buttons = "document.querySelectorAll('main form button').length";
+    house.open("/trace/ok-1").await;
+    enter(&house, &reader).await;
+    assert_eq!(page.eval(buttons).await, 0);
+    page.follow(".who button").await;
+    house.open("/trace/ok-1").await;
+    enter(&house, &ann).await;
+    page.follow("button[value=cancel]").await;
+    page.fill("input[name=reason]", "the client rang").await;
+    page.follow("#yes").await;
+    let told = page.text().await;
+    assert!(told.contains("the broker never gets it"), "{told}");
+    house.open("/services/payments").await;
+    page.follow("#reconcile").await;
+    let asked = page.text().await;
+    assert!(asked.contains("Settle payments that are stuck?"), "{asked}");
 }
 
 #[tokio::test]

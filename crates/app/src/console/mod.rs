@@ -38,9 +38,11 @@ use crate::{http::State, operate::Operate, services::Apis};
 
 /// The addresses that the console answers. It knows its visitors itself and sends strangers to the login page, so the
 /// shell lets everybody come so far.
-pub const PATHS: [&str; 16] = [
+pub const PATHS: [&str; 18] = [
     "/",
     "/services/{name}",
+    "/services/{name}/act",
+    "/services/payments/reconcile",
     "/dead",
     "/dead/{table}/{id}",
     "/dead/confirm",
@@ -98,6 +100,7 @@ pub fn routes(console: Console) -> Router {
     let pages = Router::new()
         .route("/", get(overview::page))
         .route("/services/{name}", get(services::page))
+        .route("/services/{name}/act", post(services::act))
         .route("/services/payments/reconcile", post(services::reconcile))
         .route("/dead", get(dead::page))
         .route("/dead/{table}/{id}", get(dead::letter))

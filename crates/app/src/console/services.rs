@@ -1,5 +1,8 @@
 //! A page per service: its jobs, how far each has come, and the way to each one's timeline.
 
+mod about;
+mod act;
+mod deed;
 mod evidence;
 mod exports;
 mod job;
@@ -16,6 +19,8 @@ use postrider_web::{
 };
 use serde::{Deserialize, de::DeserializeOwned};
 
+pub(super) use act::act;
+pub(super) use deed::Deed;
 pub(super) use job::{Bar, Job, Listing, Tone};
 pub(super) use reconcile::reconcile;
 

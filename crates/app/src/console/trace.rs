@@ -11,6 +11,7 @@ use super::{
     Console,
     login::see,
     page::{Frame, answer, answer_with},
+    services::Deed,
     visitor::Visitor,
     words::{self, When},
 };
@@ -27,6 +28,7 @@ struct Thing {
     class: &'static str,
     service: String,
     items: Vec<Item>,
+    deeds: Vec<Deed>,
 }
 
 struct Item {
@@ -120,6 +122,7 @@ pub(super) async fn search(
 
 fn thing(subject: Subject) -> Thing {
     Thing {
+        deeds: Deed::offered(&subject).collect(),
         class: class(&subject.state),
         link: format!("/trace/{}", words::in_path(&subject.key)),
         kind: subject.kind,

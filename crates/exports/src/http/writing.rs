@@ -69,7 +69,7 @@ pub(super) async fn cancel_job(
     Path(job_key): Path<String>,
 ) -> Result<Response, Problem> {
     let operator = Operator::new(caller.name());
-    exports.cancel(&job_key, &operator).await.map_err(refused)?;
+    exports.cancel(&job_key, &operator).await?;
     view(&exports, &job_key).await
 }
 
@@ -89,10 +89,7 @@ pub(super) async fn redrive_job(
     Path(job_key): Path<String>,
 ) -> Result<Response, Problem> {
     let operator = Operator::new(caller.name());
-    exports
-        .redrive(&job_key, &operator)
-        .await
-        .map_err(refused)?;
+    exports.redrive(&job_key, &operator).await?;
     view(&exports, &job_key).await
 }
 
@@ -137,12 +134,14 @@ fn invalid(Invalid(wrong): Invalid) -> Problem {
         .fold(problem, |problem, (place, why)| problem.field(place, why))
 }
 
-fn refused(refused: Refused) -> Problem {
-    let detail = refused.to_string();
-    match refused {
-        Refused::Unknown => Problem::new(&EXPORT_JOB_NOT_FOUND, "No job has this id."),
-        Refused::NotCancellable(_) => Problem::new(&EXPORT_JOB_NOT_CANCELLABLE, detail),
-        Refused::NotRedrivable { .. } => Problem::new(&EXPORT_JOB_NOT_REDRIVABLE, detail),
-        Refused::Engine(error) => error.into(),
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Self {
+        let detail = refused.to_string();
+        match refused {
+            Refused::Unknown => Self::new(&EXPORT_JOB_NOT_FOUND, "No job has this id."),
+            Refused::NotCancellable(_) => Self::new(&EXPORT_JOB_NOT_CANCELLABLE, detail),
+            Refused::NotRedrivable { .. } => Self::new(&EXPORT_JOB_NOT_REDRIVABLE, detail),
+            Refused::Engine(error) => error.into(),
+        }
     }
 }

@@ -4,7 +4,7 @@ use askama::Template;
 use axum::{extract::State, response::Html};
 use postrider_web::{Path, Problem};
 
-use super::{Protocols, not_found, read_id, refused};
+use super::{Protocols, not_found, read_id};
 use crate::model::{Age, AgeUnit, Comparator, Criterion, Kind, Measure, ProtocolView, Status};
 
 #[derive(Template)]
@@ -43,7 +43,7 @@ pub(super) async fn get_page(
     State(protocols): State<Protocols>,
     Path(id): Path<String>,
 ) -> Result<Html<String>, Problem> {
-    let view = protocols.show(read_id(&id)?).await.map_err(refused)?;
+    let view = protocols.show(read_id(&id)?).await?;
     let view = view.ok_or_else(not_found)?;
     Page::of(&view)
         .render()

@@ -1,0 +1,243 @@
+//! What can be done to one job, by clicking: every action of the command line on something that is there.
+
+use postrider_testkit::{Program, within};
+use serde_json::{Value, json};
+
+use super::{House, PATIENCE};
+use crate::{
+    evidence::{archive, cases},
+    orders::order,
+    program::{data_dir, postrider},
+};
+
+/// A protocol in which everything can be found.
+const TEXT: &str = "Inclusion Criteria\n1. Age 18 years or older\n2. Type 2 diabetes mellitus\n\nExclusion Criteria\n1. Pregnant\n";
+
+impl House {
+    /// Asks for a deed from the thing's timeline and confirms it; gives the page that tells what came of it.
+    async fn perform(&self, id: &str, deed: &str, reason: &str) -> String {
+        self.ask(id, deed).await;
+        self.page.fill("input[name=reason]", reason).await;
+        if self
+            .page
+            .eval("document.querySelector('[name=tick]') !== null")
+            .await
+            == true
+        {
+            self.page.click("input[name=tick]").await;
+        }
+        self.page.follow("#yes").await;
+        self.page.text().await
+    }
+
+    /// The page that asks whether the deed is meant.
+    async fn ask(&self, id: &str, deed: &str) {
+        let button = format!("button[name=do][value={deed}]");
+        let there = format!("document.querySelector({button:?}) !== null");
+        within(PATIENCE, deed, async || {
+            self.open(&format!("/trace/{id}")).await;
+            match self.page.eval(&there).await {
+                Value::Bool(true) => Ok(()),
+                _ => Err(self.page.text().await),
+            }
+        })
+        .await;
+        self.page.follow(&button).await;
+        self.assert_fits(deed).await;
+    }
+
+    /// Why the last such deed was done, as the audit has it.
+    async fn audited(&self, deed: &str) -> Option<String> {
+        sqlx::query_scalar("select reason from postrider.audit where action = $1 order by id desc")
+            .bind(deed)
+            .fetch_optional(&self.db.pool())
+            .await
+            .unwrap()
+            .flatten()
+    }
+
+    async fn upload(&self, kind: &str, text: &'static str) -> String {
+        let request = self.serving.post("/protocols?title=GLUCOSE-1");
+        let request = request.header("content-type", kind).body(text);
+        let answer: Value = request.send().await.unwrap().json().await.unwrap();
+        answer["id"].as_str().expect("a protocol").to_owned()
+    }
+}
+
+#[tokio::test]
+async fn an_order_is_cancelled_by_clicking_and_a_refusal_is_said_on_the_page() {
+    // Nobody sends it.
+    let Some(house) = House::with(&["--roles", "api,console"]).await else {
+        return;
+    };
+    let page = &house.page;
+    page.scripts(false).await;
+    house.post("/do/order", &order("ok-1")).await;
+    house.ask("ok-1", "cancel").await;
+    let asked = page.text().await;
+    assert!(
+        asked.contains("buy 10 ACME") && asked.contains("pending"),
+        "{asked}"
+    );
+    let before = house.serving.json("/do/order/ok-1").await;
+    assert_eq!(before["outbox"]["status"], "pending", "asking does nothing");
+    let told = house.perform("ok-1", "cancel", "the client rang").await;
+    assert!(told.contains("the broker never gets it"), "{told}");
+    house.assert_no_trouble();
+    let after = house.serving.json("/do/order/ok-1").await;
+    assert_eq!(after["result"]["reason_code"], "CANCELLED");
+    assert_eq!(
+        house.audited("cancel").await.as_deref(),
+        Some("the client rang")
+    );
+    let told = house.perform("ok-1", "redrive", "or not").await;
+    assert!(
+        told.contains("it was cancelled; post a new order"),
+        "{told}"
+    );
+}
+
+#[tokio::test]
+async fn an_aborted_order_is_sent_anew_only_when_its_age_is_accepted() {
+    let dir = data_dir();
+    let script = dir.path().join("broker.json");
+    let reject =
+        json!([{ "symbol": "ACME", "times": 1, "do": { "reject": { "reason_code": "HALTED" } } }]);
+    std::fs::write(&script, reject.to_string()).unwrap();
+    let words = ["sim", "broker", "--listen", "127.0.0.1:0", "--script"];
+    let words = [&words[..], &[script.to_str().unwrap()]].concat();
+    let mut broker = Program::start(&postrider(&words));
+    let line = broker.line_with("listens on ").await;
+    let url = line.split_once("listens on ").unwrap().1.trim();
+    let Some(house) = House::with(&["--set", &format!("orders.broker.url={url}")]).await else {
+        return;
+    };
+    house.post("/do/order", &order("ok-1")).await;
+    house.ask("ok-1", "redrive").await;
+    let page = &house.page;
+    page.fill("input[name=reason]", "the halt is over").await;
+    page.eval("document.querySelector('[name=tick]').required = false")
+        .await;
+    page.follow("#yes").await;
+    let told = page.text().await;
+    assert!(told.contains("Tick “Send it although"), "{told}");
+    let kept = page
+        .eval("document.querySelector('[name=reason]').value")
+        .await;
+    assert_eq!(kept, "the halt is over", "nothing is typed twice");
+    page.click("input[name=tick]").await;
+    page.follow("#yes").await;
+    let told = page.text().await;
+    assert!(told.contains("It begins anew"), "{told}");
+    house.open_until("/trace/ok-1", &["succeeded"]).await;
+}
+
+#[tokio::test]
+async fn a_failed_export_is_redriven_and_an_open_one_cancelled_by_clicking() {
+    let Some(house) = House::with(&[]).await else {
+        return;
+    };
+    let failed = house.dead_letter("NONE").await;
+    sqlx::query("insert into public.prices values ('NONE', 1)")
+        .execute(&house.db.pool())
+        .await
+        .unwrap();
+    let told = house
+        .perform(&failed, "redrive", "the rows are there")
+        .await;
+    assert!(told.contains("One input begins anew."), "{told}");
+    house.until_job(&failed, "COMPLETED").await;
+    let House {
+        db, page, serving, ..
+    } = house;
+    serving.kill().await;
+
+    let dir = data_dir();
+    let url = db.url();
+    let idle = ["--database-url", &url, "--roles", "api,console"];
+    let house = House {
+        serving: crate::program::Serving::on(dir.path(), &idle).await,
+        db,
+        page,
+        _dir: dir,
+    };
+    let input = json!({ "indexKey": "NONE", "effectiveDate": 20_240_203, "asofindicator": "CLS" });
+    let job = house.post("/jobs", &json!({ "inputs": [input] })).await;
+    let open = job["jobId"].as_str().unwrap();
+    let told = house.perform(open, "cancel", "submitted twice").await;
+    assert!(told.contains("nothing else is begun"), "{told}");
+    house.until_job(open, "CANCELLED").await;
+    house.assert_no_trouble();
+}
+
+#[tokio::test]
+async fn evidence_that_failed_is_tried_again_at_once_by_clicking() {
+    let dir = data_dir();
+    let script = dir.path().join("cases.json");
+    let busy =
+        json!([{ "file_name": "busy", "first_calls": 1, "do": { "fail": { "status": 503 } } }]);
+    std::fs::write(&script, busy.to_string()).unwrap();
+    let (_cases, url) = cases(&script).await;
+    let cases = format!("evidence.case_api.url={url}");
+    // Left alone it would wait for an hour.
+    let later = "evidence.retry.backoff.initial_delay=3600";
+    let latest = "evidence.retry.backoff.max_delay=3600";
+    let words = ["--set", &cases, "--set", later, "--set", latest];
+    let Some(house) = House::with(&words).await else {
+        return;
+    };
+    let request = house.serving.post("/file-jobs?merchant_id=m-1");
+    let request = request.header("content-type", "application/zip");
+    let job: Value = request
+        .body(archive(2))
+        .send()
+        .await
+        .unwrap()
+        .json()
+        .await
+        .unwrap();
+    let id = job["file_job_id"].as_str().expect("a job");
+    house
+        .open_until(&format!("/trace/{id}"), &["being retried"])
+        .await;
+    let told = house.perform(id, "retry", "the case system is back").await;
+    assert!(
+        told.contains("1 file is tried again; 0 wait for their time."),
+        "{told}"
+    );
+    house
+        .open_until("/services/evidence", &["COMPLETED", "6 of 6"])
+        .await;
+    house.assert_no_trouble();
+}
+
+#[tokio::test]
+async fn a_protocol_is_rejected_approved_and_retried_by_clicking() {
+    let Some(house) = House::with(&[]).await else {
+        return;
+    };
+    let id = house.upload("text/plain", TEXT).await;
+    let told = house.perform(&id, "reject", "one is missing").await;
+    assert!(told.contains("goes back to the extraction"), "{told}");
+    house.ask(&id, "approve").await;
+    let asked = house.page.text().await;
+    assert!(
+        asked.contains("Type 2 diabetes mellitus") && asked.contains("Pregnant"),
+        "whoever approves has read them: {asked}"
+    );
+    let told = house.perform(&id, "approve", "all are there").await;
+    assert!(told.contains("It is complete."), "{told}");
+    let view = house.serving.json(&format!("/protocols/{id}")).await;
+    assert_eq!(
+        (&view["status"], &view["metadata"]["review"]["reason"]),
+        (&json!("complete"), &json!("all are there"))
+    );
+    let broken = house
+        .upload("application/pdf", "%PDF-1.7 and nothing else")
+        .await;
+    let told = house.perform(&broken, "retry", "another reader").await;
+    assert!(told.contains("begins anew with the extraction"), "{told}");
+    let view = house.serving.json(&format!("/protocols/{broken}")).await;
+    assert_eq!(view["try"], 2);
+    house.assert_no_trouble();
+}
