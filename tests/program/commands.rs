@@ -175,6 +175,39 @@ async fn with_json_a_failure_is_one_object_on_standard_error() {
 }
 
 #[tokio::test]
+async fn an_empty_list_is_a_sentence_and_a_refusal_has_the_code_of_the_api() {
+    let (db, dir) = (TestDb::new().await, data_dir());
+    let serving = Serving::on(dir.path(), &["--database-url", &db.url()]).await;
+    let server = ["--server", serving.base()];
+    for (words, told) in [
+        (&["orders", "list"][..], "no orders\n"),
+        (&["payments", "list"], "no payments\n"),
+        (&["exports", "list"], "no export jobs\n"),
+        (&["evidence", "list"], "no file jobs\n"),
+        (&["protocols", "list"], "no protocols\n"),
+        (&["dead", "list"], "no dead letters\n"),
+        (&["dead", "list", "--groups"], "no dead letters\n"),
+        (&["dead", "operations"], "no operations\n"),
+    ] {
+        let output = run_with(&[words, &server].concat()).await;
+        assert_eq!(stdout(&output), told, "{words:?}");
+        let output = run_with(&[words, &server, &["--json"]].concat()).await;
+        let page: Value = serde_json::from_str(&stdout(&output)).unwrap();
+        assert_eq!(page["items"], serde_json::json!([]), "{words:?}");
+    }
+    for (words, code) in [
+        (&["orders", "show", "nothing"][..], "order-not-found"),
+        (&["orders", "list", "--limit", "0"], "invalid-query"),
+        (&["exports", "cancel", "nothing"], "export-job-not-found"),
+    ] {
+        let output = run_with(&[words, &server, &["--json"]].concat()).await;
+        assert_eq!(output.status.code(), Some(7), "{words:?}");
+        let error: Value = serde_json::from_slice(&output.stderr).unwrap();
+        assert_eq!(error["error"]["code"], code, "{words:?}");
+    }
+}
+
+#[tokio::test]
 async fn with_json_wrong_usage_is_one_object_too_and_help_stays_text() {
     for words in [
         &["--json", "srve"][..],

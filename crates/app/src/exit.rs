@@ -62,6 +62,8 @@ pub struct Failure {
     pub exit: Exit,
     /// What happened, for a person.
     pub message: String,
+    /// What happened, in the server's own word for it, where a server said so.
+    said: Option<String>,
 }
 
 impl Failure {
@@ -70,7 +72,30 @@ impl Failure {
         Self {
             exit,
             message: message.into(),
+            said: None,
         }
+    }
+
+    /// A server's refusal, under the code that its answer had.
+    pub fn refused(code: &str, message: impl Into<String>) -> Self {
+        Self {
+            said: (!code.is_empty()).then(|| code.to_owned()),
+            ..Self::new(Exit::Refused, message)
+        }
+    }
+
+    /// The same failure in other words.
+    #[must_use]
+    pub fn saying(self, message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            ..self
+        }
+    }
+
+    /// A stable word for `--json`: the server's where it has said one, else the kind of end.
+    pub fn code(&self) -> &str {
+        self.said.as_deref().unwrap_or(self.exit.code())
     }
 
     /// A failure of this kind that tells the whole chain of causes.

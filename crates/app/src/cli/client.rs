@@ -167,9 +167,9 @@ impl Client {
                 response,
             });
         }
-        self.read(response)
-            .await
-            .and_then(|(status, _)| Err(refused(status, format!("the server answers {status}"))))
+        self.read(response).await.and_then(|(status, _)| {
+            Err(refused(status, "", format!("the server answers {status}")))
+        })
     }
 
     fn request(
@@ -208,8 +208,9 @@ impl Client {
             return Ok((status, answer));
         }
         let word = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
-        let said = format!("{} ({} {})", word("detail"), status.as_u16(), word("code"));
-        Err(refused(status, said))
+        let code = word("code");
+        let said = format!("{} ({} {code})", word("detail"), status.as_u16());
+        Err(refused(status, &code, said))
     }
 
     fn unreachable(&self, error: reqwest::Error) -> Miss {
@@ -230,11 +231,11 @@ impl Client {
     }
 }
 
-fn refused(status: StatusCode, said: String) -> Miss {
+fn refused(status: StatusCode, code: &str, said: String) -> Miss {
     Miss {
         status: Some(status),
         sent: true,
-        failure: Failure::new(Exit::Refused, said),
+        failure: Failure::refused(code, said),
     }
 }
 

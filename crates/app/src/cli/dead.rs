@@ -104,9 +104,13 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
         Verb::List { filter, paging, .. } => {
             let filters = [("filter", Some(filter.as_str()))];
             paging
-                .list(&client, &["dead-letters"], &filters, output, |letter| {
-                    line(letter, output)
-                })
+                .list(
+                    &client,
+                    ("dead letters", &["dead-letters"]),
+                    &filters,
+                    output,
+                    |letter| line(letter, output),
+                )
                 .await
         }
         Verb::Show { table, id } => {
@@ -120,7 +124,7 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
             paging
                 .list(
                     &client,
-                    &["dead-letters", "operations"],
+                    ("operations", &["dead-letters", "operations"]),
                     &[],
                     output,
                     |operation| operation_line(operation, output),
@@ -226,6 +230,9 @@ fn groups(found: &Value, output: &Output) -> String {
             )
         })
         .collect();
+    if lines.is_empty() {
+        return "no dead letters".to_owned();
+    }
     lines.join("\n")
 }
 
@@ -234,7 +241,7 @@ fn text(item: &Value, output: &Output) -> String {
     let (tone, state) = if dead {
         (Tone::Bad, "dead")
     } else {
-        (Tone::Good, "not dead any more")
+        (Tone::Good, "not dead")
     };
     let mut lines = vec![format!(
         "{}/{} {}",

@@ -202,9 +202,13 @@ async fn run_list(client: &Client, list: List, output: &Output) -> Result<(), Fa
         ("status", status),
     ];
     list.paging
-        .list(client, &["file-jobs"], &filters, output, |job| {
-            line(job, output)
-        })
+        .list(
+            client,
+            ("file jobs", &["file-jobs"]),
+            &filters,
+            output,
+            |job| line(job, output),
+        )
         .await
 }
 

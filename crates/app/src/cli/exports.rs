@@ -173,14 +173,20 @@ async fn run_list(client: &Client, list: List, output: &Output) -> Result<(), Fa
         ("until", list.until.as_deref()),
     ];
     list.paging
-        .list(client, &["jobs"], &filters, output, |job| {
-            let (status, id) = (painted(&job["status"], output), word(&job["jobId"]));
-            format!(
-                "{status} {id} {:>7} {}",
-                job["total"].to_string(),
-                word(&job["requestedAt"])
-            )
-        })
+        .list(
+            client,
+            ("export jobs", &["jobs"]),
+            &filters,
+            output,
+            |job| {
+                let (status, id) = (painted(&job["status"], output), word(&job["jobId"]));
+                format!(
+                    "{status} {id} {:>7} {}",
+                    job["total"].to_string(),
+                    word(&job["requestedAt"])
+                )
+            },
+        )
         .await
 }
 

@@ -18,17 +18,23 @@ pub(super) struct Paging {
 }
 
 impl Paging {
-    /// Asks for the page of what is at `path` and fits the filters that are set; shows each item as `line` says.
+    /// Asks for the page of the `things` at `path` that fit the filters that are set; shows each as `line` says.
     pub async fn list(
         &self,
         client: &Client,
-        path: &[&str],
+        (things, path): (&str, &[&str]),
         filters: &[(&str, Option<&str>)],
         output: &Output,
         line: impl Fn(&Value) -> String,
     ) -> Result<(), Failure> {
         let page = self.ask(client, path, filters).await?;
-        output.answer(&page, || lines(&page, line).join("\n"))
+        output.answer(&page, || {
+            let lines = lines(&page, line);
+            if lines.is_empty() {
+                return format!("no {things}");
+            }
+            lines.join("\n")
+        })
     }
 
     /// The page of what is at `path` and fits the filters that are set.

@@ -221,9 +221,13 @@ async fn run_list(client: &Client, list: List, output: &Output) -> Result<(), Fa
         ("symbol", list.symbol.as_deref()),
     ];
     list.paging
-        .list(client, &["do", "order"], &filters, output, |view| {
-            line(view, output)
-        })
+        .list(
+            client,
+            ("orders", &["do", "order"]),
+            &filters,
+            output,
+            |view| line(view, output),
+        )
         .await
 }
 

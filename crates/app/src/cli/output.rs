@@ -119,8 +119,7 @@ impl Output {
     /// Why the command failed, on standard error.
     pub fn failure(&self, failure: &Failure) {
         if self.json {
-            let error =
-                json!({ "error": { "code": failure.exit.code(), "message": failure.message } });
+            let error = json!({ "error": { "code": failure.code(), "message": failure.message } });
             eprintln!("{error}");
         } else if colours(&stderr()) {
             eprintln!("\x1b[31merror\x1b[0m: {failure}");

@@ -150,7 +150,7 @@ fn unanswered(uuid: &str, miss: Miss) -> Failure {
     let message = format!(
         "whether payment {uuid} was accepted is not known: {failure}; ask with `postrider payments show {uuid}`, or repeat it with --uuid {uuid}: that pays once"
     );
-    Failure::new(failure.exit, message)
+    failure.saying(message)
 }
 
 /// How the payment stands when it has ended, or when nobody seems to go on with it.
@@ -186,9 +186,13 @@ async fn run_list(client: &Client, list: List, output: &Output) -> Result<(), Fa
         ("account_id", list.account.as_deref()),
     ];
     list.paging
-        .list(client, &["payments"], &filters, output, |view| {
-            line(view, output)
-        })
+        .list(
+            client,
+            ("payments", &["payments"]),
+            &filters,
+            output,
+            |view| line(view, output),
+        )
         .await
 }
 

@@ -178,9 +178,13 @@ async fn run_list(client: &Client, list: List, output: &Output) -> Result<(), Fa
     let status = list.status.and_then(|status| status.to_possible_value());
     let filters = [("status", status.as_ref().map(|value| value.get_name()))];
     list.paging
-        .list(client, &["protocols"], &filters, output, |view| {
-            line(view, output)
-        })
+        .list(
+            client,
+            ("protocols", &["protocols"]),
+            &filters,
+            output,
+            |view| line(view, output),
+        )
         .await
 }
 

@@ -30,6 +30,6 @@ impl Accepted {
         let (Self { what, ask }, failure) = (self, failure.into());
         let message =
             format!("{what} was accepted; waiting for its end failed: {failure}; ask with `{ask}`");
-        Failure::new(failure.exit, message)
+        failure.saying(message)
     }
 }
