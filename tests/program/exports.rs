@@ -79,6 +79,21 @@ async fn a_job_is_submitted_watched_shown_listed_and_its_files_fetched_from_the_
         let stored = std::fs::read(stored.to_file_path().unwrap()).unwrap();
         assert_eq!(std::fs::read(target.join(name)).unwrap(), stored);
     }
+    let path_of_first = shown["inputs"][0]["s3Path"].as_str().unwrap();
+    let first = url::Url::parse(path_of_first).unwrap();
+    std::fs::remove_file(first.to_file_path().unwrap()).unwrap();
+    let gone = exports(&["download", &job, "--dir", target.to_str().unwrap()]).await;
+    assert_eq!(gone.status.code(), Some(7));
+    let told: Value = serde_json::from_slice(&gone.stderr).unwrap();
+    assert_eq!(told["error"]["code"], "export-file-gone");
+    let message = told["error"]["message"].as_str().unwrap();
+    assert!(message.contains("submit this input again"), "{message}");
+    let anew = read(&exports(&["submit", path, "--wait"]).await);
+    assert_eq!(
+        (&anew["filesGenerated"], &anew["filesReused"]),
+        (&json!(1), &json!(1)),
+        "as the message says"
+    );
     assert_eq!(
         exports(&["cancel", &job]).await.status.code(),
         Some(7),
@@ -117,7 +132,7 @@ async fn a_job_is_submitted_watched_shown_listed_and_its_files_fetched_from_the_
         .await
         .unwrap();
     assert!(
-        metrics.contains("exports_jobs_total{outcome=\"completed\"} 1"),
+        metrics.contains("exports_jobs_total{outcome=\"completed\"} 2"),
         "{metrics}"
     );
     assert!(serving.terminate().await.success());

@@ -65,6 +65,8 @@ pub mod codes {
         EXPORT_JOB_NOT_FOUND = "export-job-not-found", NOT_FOUND, "No such job";
         /// The job has no such file, or not yet.
         EXPORT_FILE_NOT_FOUND = "export-file-not-found", NOT_FOUND, "No such file";
+        /// The file was made, and somebody has removed it from the store since.
+        EXPORT_FILE_GONE = "export-file-gone", GONE, "The file is gone from the store";
         /// The file is known, and the store does not answer.
         EXPORT_STORE_UNAVAILABLE = "export-store-unavailable", SERVICE_UNAVAILABLE, "The store cannot be reached";
         /// The job is over.

@@ -14,7 +14,7 @@ use sqlx::PgPool;
 use uuid::Uuid;
 
 use crate::{
-    codes::{EXPORT_FILE_NOT_FOUND, EXPORT_STORE_UNAVAILABLE},
+    codes::{EXPORT_FILE_GONE, EXPORT_FILE_NOT_FOUND, EXPORT_STORE_UNAVAILABLE},
     model::Progress,
     store,
 };
@@ -89,8 +89,11 @@ pub(super) fn no_file() -> Problem {
 /// Why a file that is known can't be read.
 pub(super) fn unread(error: postrider_store::Error) -> Problem {
     match fault(&error) {
-        // Somebody has removed it since.
-        Fault::NotThere => no_file(),
+        Fault::NotThere => Problem::new(
+            &EXPORT_FILE_GONE,
+            "The file was made, and removed from the store since: submit this input again, and the new job makes it anew.",
+        )
+        .caused_by(error),
         Fault::Away => Problem::new(
             &EXPORT_STORE_UNAVAILABLE,
             "The store does not answer: try again later.",

@@ -153,6 +153,7 @@ pub(super) async fn watch_job(
 ), responses(
     (status = 200, description = "the file", body = String, content_type = "text/csv"),
     (status = 404, description = "no such job, or no such file yet"),
+    (status = 410, description = "the file was removed from the store; submit the input again"),
 ))]
 pub(super) async fn get_file(
     State(exports): State<Exports>,
