@@ -10,11 +10,16 @@ use crate::problem::Problem;
 const BUSY_WAIT: Duration = Duration::from_secs(1);
 const RECONNECT_WAIT: Duration = Duration::from_secs(2);
 
+/// What has run out rarely comes back by itself within a moment.
+const ROOM_WAIT: Duration = Duration::from_secs(10);
+
 enum Trouble {
     /// The database is well; this request found no room or lost a race.
     Busy,
     /// The database, or the way to it, is gone for now.
     Unavailable,
+    /// The database is there and has run out of this.
+    Exhausted(&'static str),
     /// A fault of ours.
     Fault,
 }
@@ -33,6 +38,14 @@ impl From<sqlx::Error> for Problem {
                 "The database cannot be reached; it is being tried again. Repeat the request with the same idempotency key.",
             )
             .retry_after(RECONNECT_WAIT)
+            .caused_by(error),
+            Trouble::Exhausted(what) => Problem::new(
+                &codes::DATABASE_EXHAUSTED,
+                format!(
+                    "The database has run out of {what}; nothing was changed that is not complete. Whoever runs it must give it more. Repeat the request with the same idempotency key."
+                ),
+            )
+            .retry_after(ROOM_WAIT)
             .caused_by(error),
             Trouble::Fault => Problem::internal(error),
         }
@@ -58,8 +71,12 @@ fn judge_state(error: &dyn DatabaseError) -> Trouble {
         Some("40001" | "40P01" | "55P03" | "57014") => Trouble::Busy,
         // shutdown, crash, starting up; a standby after a failover
         Some("57P01" | "57P02" | "57P03" | "25006") => Trouble::Unavailable,
-        // connection exceptions; out of connections, memory or disk
-        Some(state) if state.starts_with("08") || state.starts_with("53") => Trouble::Unavailable,
+        // connection exceptions
+        Some(state) if state.starts_with("08") => Trouble::Unavailable,
+        Some("53100") => Trouble::Exhausted("disk space"),
+        Some("53200") => Trouble::Exhausted("memory"),
+        Some("53300") => Trouble::Exhausted("connections"),
+        Some(state) if state.starts_with("53") => Trouble::Exhausted("resources"),
         _ => Trouble::Fault,
     }
 }

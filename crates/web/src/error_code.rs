@@ -129,6 +129,8 @@ pub mod codes {
         DATABASE_BUSY = "database-busy", SERVICE_UNAVAILABLE, "The database is busy";
         /// The database cannot be reached.
         DATABASE_UNAVAILABLE = "database-unavailable", SERVICE_UNAVAILABLE, "The database cannot be reached";
+        /// The database is there and has run out of disk space, memory or connections.
+        DATABASE_EXHAUSTED = "database-exhausted", SERVICE_UNAVAILABLE, "The database has run out of room";
     }
 }
 

@@ -75,11 +75,30 @@ async fn connection_trouble_asks_to_try_again() {
     let broken = std::io::Error::new(std::io::ErrorKind::ConnectionReset, "secret host");
     assert_eq!(told(sqlx::Error::Io(broken)).await, gone);
     assert_eq!(told(sqlx::Error::PoolClosed).await, gone);
-    for state in ["08006", "53300", "57P01", "57P03", "25006"] {
+    for state in ["08006", "57P01", "57P03", "25006"] {
         assert_eq!(
             told(sqlx::Error::Database(Box::new(Answer(state)))).await,
             gone,
             "{state}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_the_database_has_run_out_of_is_named() {
+    for (state, what) in [
+        ("53100", "disk space"),
+        ("53200", "memory"),
+        ("53300", "connections"),
+        ("53000", "resources"),
+    ] {
+        let error = || sqlx::Error::Database(Box::new(Answer(state)));
+        let exhausted = (503, "database-exhausted".to_owned(), true);
+        assert_eq!(told(error()).await, exhausted, "{state}");
+        let detail = Problem::from(error()).details().detail.clone();
+        assert!(
+            detail.contains(&format!("has run out of {what}")),
+            "{state}: {detail}"
         );
     }
 }
