@@ -26,6 +26,9 @@ pub use show::{as_json, as_toml};
 /// The compiled-in list of every key with its default.
 pub const DEFAULTS: &str = include_str!("../../../../config/default.toml");
 
+/// No `server.body_limit` is larger: a few such bodies at once fill the memory of most machines.
+const LARGEST_BODY: ByteSize = ByteSize::gib(1);
+
 /// Everything that can be configured, as the program uses it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -199,8 +202,12 @@ impl Config {
                 "must be at least 24h, or a redelivery would not be recognised".into(),
             ));
         }
-        if server.body_limit.as_u64() == 0 {
-            found.push(("server.body_limit", "must be at least 1 byte".into()));
+        if !(1..=LARGEST_BODY.as_u64()).contains(&server.body_limit.as_u64()) {
+            let (given, most) = (server.body_limit, LARGEST_BODY);
+            let problem = format!(
+                "{given} is not between 1 byte and {most}: bodies are held in memory; archives and documents have limits of their own"
+            );
+            found.push(("server.body_limit", problem));
         }
         for (name, connections) in [
             ("database.pool_size", self.database.pool_size),

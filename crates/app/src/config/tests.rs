@@ -209,6 +209,19 @@ fn more_attempts_than_a_delivery_can_count_are_refused() {
 }
 
 #[test]
+fn a_body_limit_that_memory_would_not_hold_is_refused() {
+    let key = "server.body_limit";
+    for limit in ["0", "1025MiB", "9000000000000000000"] {
+        let message = load_with("", &[], &[(key, limit)]).expect_err("refused");
+        assert!(
+            message.contains(key) && message.contains("is not between 1 byte and 1.0 GiB"),
+            "{message}"
+        );
+    }
+    load_with("", &[], &[(key, "1GiB")]).expect("so much will do");
+}
+
+#[test]
 fn too_few_connections_to_work_with_are_refused() {
     for key in ["database.pool_size", "database.worker_connections"] {
         let message = load_with("", &[], &[(key, "1")]).expect_err("refused");
