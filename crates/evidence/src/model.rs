@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub use code::Code;
-pub(crate) use submission::guess;
 pub use submission::{
     FileRequest, Invalid, JobRequest, MAX_FILES_PER_ROW, MAX_ROWS, NewFile, NewRow, RowRequest,
     Submission, Width, check_text,
 };
+pub(crate) use submission::{guess, wrong_with_path};
 pub use view::{ArtifactView, JobStatus, JobSummary, JobView, NotificationView, RowView};
 
 /// Has the case got the file?

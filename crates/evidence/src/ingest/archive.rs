@@ -7,7 +7,7 @@ use std::io::{BufReader, Read};
 use zip::{CompressionMethod, ZipArchive};
 
 use super::{Refused, directory, manifest};
-use crate::settings::Ingest as Limits;
+use crate::{model::wrong_with_path, settings::Ingest as Limits};
 
 /// The entry that says what belongs to which case.
 const MANIFEST: &str = "manifest.csv";
@@ -99,7 +99,7 @@ pub(super) fn check(mut file: File, limits: &Limits) -> Result<Checked, Refused>
 fn check_entry(reader: &Reader, index: usize, name: &str, limits: &Limits) -> Result<u64, Refused> {
     let refuse = |problem: String| Err(Refused::entry(name, problem));
     if let Some(problem) = wrong_with_name(name) {
-        return refuse(problem.to_owned());
+        return refuse(problem);
     }
     let entry = reader.by_index_data(index).map_err(damaged(name))?;
     let is_dir = name.ends_with('/');
@@ -134,22 +134,19 @@ fn check_entry(reader: &Reader, index: usize, name: &str, limits: &Limits) -> Re
     Ok(size)
 }
 
-fn wrong_with_name(name: &str) -> Option<&'static str> {
+fn wrong_with_name(name: &str) -> Option<String> {
     let path = name.strip_suffix('/').unwrap_or(name);
     if path.is_empty() {
-        return Some("has no name");
+        return Some("has no name".to_owned());
     }
     if path.len() > 255 {
-        return Some("has a name of more than 255 bytes");
+        return Some("has a name of more than 255 bytes".to_owned());
     }
-    if name.starts_with('/') || name.contains('\\') || name.contains(':') {
-        return Some("has a name that is no plain relative path");
-    }
-    if path.split('/').any(|part| matches!(part, "" | "." | "..")) {
-        return Some("has a name that leads out of the archive");
+    if let Some(problem) = wrong_with_path(path) {
+        return Some(format!("has a name that {problem}"));
     }
     if name.chars().any(char::is_control) {
-        return Some("has a control character in its name");
+        return Some("has a control character in its name".to_owned());
     }
     None
 }

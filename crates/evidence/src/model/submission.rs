@@ -129,6 +129,16 @@ pub fn check_text(field: impl Into<String>, text: &str, width: Width) -> Result<
     Err(Invalid::new(field, problem))
 }
 
+/// What is wrong with a file's name: whoever unpacks the evidence under it must not be led elsewhere.
+pub(crate) fn wrong_with_path(name: &str) -> Option<&'static str> {
+    if name.starts_with('/') || name.contains(['\\', ':']) {
+        return Some("is no plain relative path");
+    }
+    name.split('/')
+        .any(|part| matches!(part, "" | "." | ".."))
+        .then_some("leads out of its folder")
+}
+
 impl Submission {
     /// What a JSON request asks for, with `key_of` telling the store's own name of an object.
     pub fn of_request(
@@ -184,6 +194,9 @@ fn new_row(
     for (n, file) in row.files.into_iter().enumerate() {
         let at = format!("{at}/files/{n}");
         check_text(format!("{at}/file_name"), &file.file_name, Width::File)?;
+        if let Some(problem) = wrong_with_path(&file.file_name) {
+            return Err(Invalid::new(format!("{at}/file_name"), problem));
+        }
         check_text(format!("{at}/s3_key"), &file.s3_key, Width::Key)?;
         if let Some(file_type) = &file.file_type {
             check_text(format!("{at}/file_type"), file_type, Width::Name)?;

@@ -80,6 +80,16 @@ async fn what_json_gets_wrong_is_named_and_nothing_is_stored() {
     let file = json!({ "file_name": "a", "s3_key": "a" });
     let job = |rows| json!({ "merchant_id": "m-1", "rows": rows });
     let outside = json!({ "file_name": "a", "s3_key": "s3://elsewhere/a" });
+    for name in ["../a", "a/../b", "..", "/a", "a/", "c:a", "a\\b"] {
+        let file = json!({ "file_name": name, "s3_key": "a" });
+        let body = job(json!([{ "case_id": case, "files": [file] }]));
+        let (status, problem) = house.post_json(&body).await;
+        assert_eq!(status, 422, "{name}: {problem}");
+        assert_eq!(
+            problem["errors"][0]["field"], "/rows/0/files/0/file_name",
+            "{name}"
+        );
+    }
     for (body, field) in [
         (job(json!([])), "/rows"),
         (
