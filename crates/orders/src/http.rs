@@ -207,7 +207,7 @@ async fn list_orders(
 ), responses(
     (status = 200, description = "cancelled", body = OrderView),
     (status = 404, description = "no such order"),
-    (status = 409, description = "the order may have reached the broker, or is finished"),
+    (status = 409, description = "the order may have reached the broker, or is finished or cancelled already"),
 ))]
 async fn cancel_order(
     State(orders): State<Orders>,
@@ -240,7 +240,7 @@ struct RedriveRequest {
 ), request_body = RedriveRequest, responses(
     (status = 200, description = "it begins anew", body = OrderView),
     (status = 404, description = "no such order"),
-    (status = 409, description = "the order is not aborted, has expired, or `allow_stale` is missing"),
+    (status = 409, description = "the order is not aborted, was cancelled, has expired, or `allow_stale` is missing"),
 ))]
 async fn redrive_order(
     State(orders): State<Orders>,

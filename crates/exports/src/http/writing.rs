@@ -61,7 +61,7 @@ pub(super) async fn post_job(
 ), responses(
     (status = 200, description = "cancelled", body = JobView),
     (status = 404, description = "no such job"),
-    (status = 409, description = "the job is over"),
+    (status = 409, description = "the job is completed or failed"),
 ))]
 pub(super) async fn cancel_job(
     State(exports): State<Exports>,
@@ -81,7 +81,7 @@ pub(super) async fn cancel_job(
 ), responses(
     (status = 200, description = "it runs again", body = JobView),
     (status = 404, description = "no such job"),
-    (status = 409, description = "the job has not failed"),
+    (status = 409, description = "the job has not failed, was cancelled, or its failed inputs were archived and nothing else waits"),
 ))]
 pub(super) async fn redrive_job(
     State(exports): State<Exports>,

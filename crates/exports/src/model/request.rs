@@ -33,7 +33,7 @@ pub struct Input {
     #[schema(example = "ABC", pattern = "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$")]
     pub index_key: String,
     /// Which day, as yyyymmdd.
-    #[schema(example = 20_240_202, minimum = 10_101, maximum = 99_991_231)]
+    #[schema(example = 20_240_202, minimum = 10_000_101, maximum = 99_991_231)]
     pub effective_date: i32,
     /// As of which moment of that day: letters, digits and `-`.
     #[serde(rename = "asofindicator")]
@@ -148,13 +148,14 @@ fn indicator_problem(indicator: &str) -> Option<String> {
 fn date_problem(number: i32) -> Option<String> {
     date(number)
         .is_none()
-        .then(|| format!("{number} is no date; write it as yyyymmdd"))
+        .then(|| format!("{number} is no date; write it as yyyymmdd, in eight digits"))
 }
 
 /// The calendar date that the eight digits mean.
 fn date(number: i32) -> Option<Date> {
     let (year, month, day) = (number / 10_000, number / 100 % 100, number % 100);
-    if !(1..=9999).contains(&year) {
+    // With fewer digits it is a slip, and not a day of the year 1.
+    if !(1000..=9999).contains(&year) {
         return None;
     }
     let month = Month::try_from(u8::try_from(month).ok()?).ok()?;
@@ -190,11 +191,14 @@ mod tests {
             0,
             -1,
             2_024_022,
+            10_101,
+            9_991_231,
+            101_010_101,
             100_000_101,
         ] {
             assert!(date(wrong).is_none(), "{wrong}");
         }
-        for right in [20_240_229, 10_101, 99_991_231] {
+        for right in [20_240_229, 10_000_101, 99_991_231] {
             assert!(date(right).is_some(), "{right}");
         }
     }
