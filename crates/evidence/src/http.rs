@@ -12,6 +12,7 @@ use postrider_store::Store;
 use postrider_web::{
     Caller, Cursor, Json, Limit, Page, Path, Problem, Query, Scope,
     error_code::codes::{REQUEST_TIMEOUT, UNSUPPORTED_MEDIA_TYPE},
+    list_of,
     params::read_query,
     require, time_limit,
 };
@@ -236,10 +237,14 @@ async fn get_job(
     Query(query): Query<RowsQuery>,
 ) -> Result<Json<JobView>, Problem> {
     let pool = &evidence.0.pool;
-    let after: Option<i32> = query.cursor.map(|cursor| cursor.decode(ROWS)).transpose()?;
+    let list = list_of(ROWS, &id)?;
+    let after: Option<i32> = query
+        .cursor
+        .map(|cursor| cursor.decode(&list))
+        .transpose()?;
     let (job, row_count) = view::job(pool, id).await?.ok_or_else(not_found)?;
     let rows = view::rows(pool, id, after.unwrap_or(0), query.limit.to_select()).await?;
-    let page = Page::cut(rows, query.limit, ROWS, |row| row.row_number)?;
+    let page = Page::cut(rows, query.limit, &list, |row| row.row_number)?;
     Ok(Json(JobView {
         job,
         row_count,
@@ -279,11 +284,15 @@ async fn list_jobs(
         merchant: query.merchant_id,
         status: query.status,
     };
-    let before: Option<Uuid> = query.cursor.map(|cursor| cursor.decode(JOBS)).transpose()?;
+    let list = list_of(JOBS, &filter)?;
+    let before: Option<Uuid> = query
+        .cursor
+        .map(|cursor| cursor.decode(&list))
+        .transpose()?;
     let jobs = evidence
         .list(&filter, before, query.limit.to_select())
         .await?;
-    Ok(Json(Page::cut(jobs, query.limit, JOBS, |job| {
+    Ok(Json(Page::cut(jobs, query.limit, &list, |job| {
         job.file_job_id
     })?))
 }

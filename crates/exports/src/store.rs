@@ -175,13 +175,15 @@ pub(crate) async fn file(
 }
 
 /// Which jobs are listed.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, serde::Serialize)]
 pub struct Filter {
     /// Where they stand.
     pub status: Option<JobStatus>,
     /// Accepted then or later.
+    #[serde(with = "time::serde::timestamp::nanoseconds::option")]
     pub since: Option<time::OffsetDateTime>,
     /// Accepted before.
+    #[serde(with = "time::serde::timestamp::nanoseconds::option")]
     pub until: Option<time::OffsetDateTime>,
 }
 

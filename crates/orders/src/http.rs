@@ -16,7 +16,7 @@ use postrider_engine::{
 use postrider_web::{
     Caller, Cursor, Json, Limit, Page, Path, Problem, Query, Scope,
     error_code::codes::{IDEMPOTENCY_MISMATCH, INVALID_VALUE},
-    require,
+    list_of, require,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
@@ -188,16 +188,20 @@ async fn list_orders(
     State(orders): State<Orders>,
     Query(query): Query<ListQuery>,
 ) -> Result<Json<Page<OrderView>>, Problem> {
-    let before: Option<i64> = query.cursor.map(|cursor| cursor.decode(LIST)).transpose()?;
     let filter = Filter {
         status: query.status,
         account: query.account,
         symbol: query.symbol,
     };
+    let list = list_of(LIST, &filter)?;
+    let before: Option<i64> = query
+        .cursor
+        .map(|cursor| cursor.decode(&list))
+        .transpose()?;
     let rows = orders
         .list(&filter, before, query.limit.to_select())
         .await?;
-    let page = Page::cut(rows, query.limit, LIST, |listed| listed.place)?;
+    let page = Page::cut(rows, query.limit, &list, |listed| listed.place)?;
     Ok(Json(page.map(|listed| listed.view)))
 }
 

@@ -167,7 +167,7 @@ pub struct Listed {
 }
 
 /// Which orders are listed.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, serde::Serialize)]
 pub struct Filter {
     /// Where they stand.
     pub status: Option<OutboxStatus>,

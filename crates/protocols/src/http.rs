@@ -15,7 +15,7 @@ use postrider_engine::{lease::Operator, trail::Trail, wake::Waker};
 use postrider_store::{Error as StoreError, Key, Store};
 use postrider_web::{
     Caller, Cursor, Json, Limit, Page, Path, Problem, Query, Scope,
-    error_code::codes::INVALID_VALUE, require,
+    error_code::codes::INVALID_VALUE, list_of, require,
 };
 use serde::Deserialize;
 use sqlx::PgPool;
@@ -179,10 +179,14 @@ async fn list_protocols(
     State(protocols): State<Protocols>,
     Query(query): Query<ListQuery>,
 ) -> Result<Json<Page<Summary>>, Problem> {
-    let before: Option<i64> = query.cursor.map(|cursor| cursor.decode(LIST)).transpose()?;
+    let list = list_of(LIST, &query.status)?;
+    let before: Option<i64> = query
+        .cursor
+        .map(|cursor| cursor.decode(&list))
+        .transpose()?;
     let limit = query.limit.to_select();
     let rows = protocols.list(query.status, before, limit).await?;
-    let page = Page::cut(rows, query.limit, LIST, |(seq, _)| *seq)?;
+    let page = Page::cut(rows, query.limit, &list, |(seq, _)| *seq)?;
     Ok(Json(page.map(|(_, summary)| summary)))
 }
 

@@ -39,7 +39,7 @@ pub use auth::{Caller, Scope, Scopes, Token, Tokens, require};
 pub use body::body_limit;
 pub use error_code::{ErrorCatalogue, ErrorCode};
 pub use json::Json;
-pub use paging::{Cursor, Limit, Page};
+pub use paging::{Cursor, Limit, Page, list_of};
 pub use params::{Path, Query};
 pub use problem::{FieldError, Problem, ProblemDetails, ProblemPage};
 pub use request_id::RequestId;

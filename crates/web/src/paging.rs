@@ -2,7 +2,8 @@
 //!
 //! A cursor holds the sort key of the last item, so pages neither skip nor repeat items when rows
 //! come and go, and page 1000 costs what page 1 costs. It carries its version, its list and a
-//! check sum: one that was cut, altered or taken from another list is refused, not misread.
+//! check sum: one that was cut, altered or taken from another list is refused, not misread. The
+//! same list of another parent or with another filter is another list ([`list_of`]).
 
 use std::fmt;
 
@@ -63,6 +64,16 @@ impl<T> Page<T> {
     }
 }
 
+/// What a list is called in its cursors when it is asked for `part` of it: its parent, its filter.
+///
+/// # Errors
+/// When `part` cannot be serialised: a fault of the program.
+pub fn list_of(name: &str, part: &impl Serialize) -> Result<String, Problem> {
+    let part = serde_json::to_vec(part).map_err(Problem::internal)?;
+    let digest = URL_SAFE_NO_PAD.encode(check_sum(&part));
+    Ok(format!("{name} {digest}"))
+}
+
 /// Where a page begins, as the client holds it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
@@ -100,7 +111,7 @@ impl Cursor {
         self.read(list).ok_or_else(|| {
             Problem::new(
                 &codes::INVALID_CURSOR,
-                "The cursor does not belong to this list: send `next_cursor` of its last page unchanged, or none to begin anew.",
+                "The cursor does not belong to this list: send `next_cursor` of its last page unchanged and with the same filters, or none to begin anew.",
             )
             .field("cursor", "invalid")
         })

@@ -16,6 +16,7 @@ use axum::{extract::State, response::Response};
 use postrider_web::{
     Cursor, Limit, Path, Problem, Query,
     error_code::codes::{INVALID_QUERY, NOT_FOUND},
+    list_of,
 };
 use serde::{Deserialize, de::DeserializeOwned};
 
@@ -167,6 +168,11 @@ impl Wanted {
     fn owner(&self) -> Option<String> {
         let owner = self.owner.trim();
         (!owner.is_empty()).then(|| owner.to_owned())
+    }
+
+    /// What a listing of these jobs is called in its cursors.
+    fn list(&self, name: &str) -> Result<String, Problem> {
+        list_of(name, &(&self.status, self.owner()))
     }
 
     /// The place behind which the page begins.

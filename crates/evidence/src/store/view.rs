@@ -102,7 +102,7 @@ struct OfRow {
 }
 
 /// Which jobs are listed.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, serde::Serialize)]
 pub struct Filter {
     /// Of which merchant.
     pub merchant: Option<String>,

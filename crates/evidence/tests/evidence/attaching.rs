@@ -262,8 +262,17 @@ async fn jobs_are_listed_the_newest_first_and_rows_come_in_pages() {
     let (_, page) = get("/file-jobs?limit=1&merchant_id=m-1".to_owned()).await;
     assert_eq!(page["items"][0]["file_job_id"], json!(second));
     let cursor = page["next_cursor"].as_str().unwrap();
-    let (_, page) = get(format!("/file-jobs?limit=1&cursor={cursor}")).await;
+    let (_, page) = get(format!(
+        "/file-jobs?limit=1&merchant_id=m-1&cursor={cursor}"
+    ))
+    .await;
     assert_eq!(page["items"][0]["file_job_id"], json!(first));
+    let (status, problem) = get(format!("/file-jobs?limit=1&cursor={cursor}")).await;
+    assert_eq!(
+        status,
+        StatusCode::BAD_REQUEST,
+        "of another filter: {problem}"
+    );
     let (_, page) = get("/file-jobs?status=COMPLETED".to_owned()).await;
     assert_eq!(page["items"], json!([]));
     let (_, view) = get(format!("/file-jobs/{second}?limit=2")).await;
@@ -271,6 +280,8 @@ async fn jobs_are_listed_the_newest_first_and_rows_come_in_pages() {
     let cursor = view["next_cursor"].as_str().unwrap();
     let (_, view) = get(format!("/file-jobs/{second}?limit=2&cursor={cursor}")).await;
     assert_eq!(view["rows"][0]["row_number"], 3);
+    let (status, problem) = get(format!("/file-jobs/{first}?cursor={cursor}")).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "of another job: {problem}");
     assert_eq!(
         get(format!("/file-jobs/{}", Uuid::nil())).await.0,
         StatusCode::NOT_FOUND

@@ -9,7 +9,7 @@ use axum::{
         sse::{KeepAlive, Sse},
     },
 };
-use postrider_web::{Cursor, Json, Limit, Page, Path, Problem, Query};
+use postrider_web::{Cursor, Json, Limit, Page, Path, Problem, Query, list_of};
 use serde::Deserialize;
 use time::OffsetDateTime;
 
@@ -57,16 +57,20 @@ pub(super) async fn list_jobs(
     State(exports): State<Exports>,
     Query(query): Query<JobsQuery>,
 ) -> Result<Json<Page<JobSummary>>, Problem> {
-    let before: Option<i64> = query.cursor.map(|cursor| cursor.decode(JOBS)).transpose()?;
     let filter = Filter {
         status: query.status,
         since: query.since,
         until: query.until,
     };
+    let list = list_of(JOBS, &filter)?;
+    let before: Option<i64> = query
+        .cursor
+        .map(|cursor| cursor.decode(&list))
+        .transpose()?;
     let rows = exports
         .list(&filter, before, query.limit.to_select())
         .await?;
-    let page = Page::cut(rows, query.limit, JOBS, |(number, _)| *number)?;
+    let page = Page::cut(rows, query.limit, &list, |(number, _)| *number)?;
     Ok(Json(page.map(|(_, job)| job)))
 }
 
@@ -114,13 +118,14 @@ pub(super) async fn list_inputs(
     Query(query): Query<InputsQuery>,
 ) -> Result<Json<Page<InputView>>, Problem> {
     let job = exports.find(&job_key).await?;
+    let list = list_of(INPUTS, &(job, query.status))?;
     let after: Option<i64> = query
         .cursor
-        .map(|cursor| cursor.decode(INPUTS))
+        .map(|cursor| cursor.decode(&list))
         .transpose()?;
     let (after, limit) = (after.unwrap_or_default(), query.limit);
     let rows = store::inputs(&exports.0.pool, job, query.status, after, limit.to_select()).await?;
-    let page = Page::cut(rows, limit, INPUTS, |(id, _)| *id)?;
+    let page = Page::cut(rows, limit, &list, |(id, _)| *id)?;
     Ok(Json(page.map(|(_, input)| input)))
 }
 

@@ -41,6 +41,23 @@ async fn jobs_are_listed_newest_first_by_state_in_pages() {
     }
     jobs.reverse();
     assert_eq!(seen, jobs);
+    let cursor = async |path: &str| {
+        let (_, page) = house.call(Method::GET, path, None).await;
+        page["next_cursor"].as_str().expect("more").to_owned()
+    };
+    let (of_all, of_first) = (
+        cursor("/jobs?limit=2").await,
+        cursor(&format!("/jobs/{}/inputs?limit=1", jobs[0])).await,
+    );
+    for path in [
+        format!("/jobs?status=CANCELLED&cursor={of_all}"),
+        format!("/jobs/{}/inputs?cursor={of_first}", jobs[1]),
+        format!("/jobs/{}/inputs?status=DLQ&cursor={of_first}", jobs[0]),
+    ] {
+        let (status, problem) = house.call(Method::GET, &path, None).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{path}: {problem}");
+        assert_eq!(problem["code"], "invalid-cursor", "{path}");
+    }
     let (_, page) = house
         .call(Method::GET, "/jobs?status=CANCELLED", None)
         .await;

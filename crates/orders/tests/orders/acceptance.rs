@@ -168,11 +168,23 @@ async fn orders_are_listed_newest_first_in_pages_by_what_is_asked() {
     let (_, second) = house
         .call(
             Method::GET,
-            &format!("/do/order?limit=10&cursor={cursor}"),
+            &format!("/do/order?limit=10&status=pending&account=A1&cursor={cursor}"),
             None,
         )
         .await;
     assert_eq!(keys(&second), ["k-2", "k-1", "k-0"]);
+    for other in ["", "&status=pending", "&status=aborted&account=A1"] {
+        let path = format!("/do/order?limit=10{other}&cursor={cursor}");
+        let (status, problem) = house.call(Method::GET, &path, None).await;
+        assert_eq!(
+            (status, &problem["code"]),
+            (
+                StatusCode::BAD_REQUEST,
+                &serde_json::json!("invalid-cursor")
+            ),
+            "{other}"
+        );
+    }
     assert!(second.get("next_cursor").is_none());
     let (_, none) = house
         .call(Method::GET, "/do/order?symbol=OTHER", None)

@@ -235,6 +235,9 @@ async fn the_listing_is_paged_and_filtered() {
         }
     }
     assert_eq!(seen, ids);
+    let other = path.replace("limit=2", "status=uploaded");
+    let refused = house.call(Method::GET, &other, None).await;
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST, "of another filter");
     let page = house
         .call(Method::GET, "/protocols?status=complete", None)
         .await

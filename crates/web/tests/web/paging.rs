@@ -2,7 +2,7 @@ use axum::Router;
 use axum::routing::get as route_get;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use postrider_web::{Cursor, Json, Limit, Page, Problem, Query};
+use postrider_web::{Cursor, Json, Limit, Page, Problem, Query, list_of};
 use serde::Deserialize;
 
 use crate::support::{call, get, json, plain_shell, refusal};
@@ -73,6 +73,23 @@ async fn a_cursor_that_was_tampered_with_is_refused() {
     }
     let fine = call(&router(), get(&format!("/numbers?cursor={good}"))).await;
     assert_eq!(json(fine).await["items"][0], 51);
+}
+
+#[test]
+fn a_cursor_belongs_to_one_parent_and_one_filter() {
+    let list = |part: &(&str, Option<&str>)| list_of("rows", part).unwrap();
+    let here = list(&("job-1", Some("open")));
+    let cursor = Cursor::encode(&here, &50_u32).unwrap();
+    assert_eq!(cursor.decode::<u32>(&here).unwrap(), 50);
+    for part in [
+        ("job-2", Some("open")),
+        ("job-1", None),
+        ("job-1", Some("closed")),
+    ] {
+        let refused = cursor.decode::<u32>(&list(&part)).unwrap_err();
+        assert_eq!(refused.details().code, "invalid-cursor", "{part:?}");
+    }
+    assert!(cursor.decode::<u32>("rows").is_err());
 }
 
 #[test]

@@ -15,9 +15,10 @@ pub(super) async fn list(evidence: &Evidence, wanted: &Wanted) -> Result<Listing
         merchant: wanted.owner(),
         status: wanted.status()?,
     };
-    let (before, limit) = (wanted.before(LIST)?, Wanted::limit());
+    let list = wanted.list(LIST)?;
+    let (before, limit) = (wanted.before(&list)?, Wanted::limit());
     let rows = evidence.list(&filter, before, limit.to_select()).await?;
-    Listing::cut(rows, limit, LIST, |row| row.file_job_id, job)
+    Listing::cut(rows, limit, &list, |row| row.file_job_id, job)
 }
 
 fn job(row: JobSummary) -> Job {

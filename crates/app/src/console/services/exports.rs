@@ -18,7 +18,8 @@ pub(super) async fn list(exports: &Exports, wanted: &Wanted) -> Result<Listing, 
         status: wanted.status()?,
         ..Filter::default()
     };
-    let (before, limit) = (wanted.before(LIST)?, Wanted::limit());
+    let list = wanted.list(LIST)?;
+    let (before, limit) = (wanted.before(&list)?, Wanted::limit());
     let rows = exports.list(&filter, before, limit.to_select()).await?;
     // Only what still moves is counted: a job may have a hundred thousand inputs.
     let open: Vec<&str> = rows
@@ -34,7 +35,7 @@ pub(super) async fn list(exports: &Exports, wanted: &Wanted) -> Result<Listing, 
     Listing::cut(
         rows,
         limit,
-        LIST,
+        &list,
         |(place, _)| *place,
         |(_, row)| {
             let progress = progress.get(&row.job_id);

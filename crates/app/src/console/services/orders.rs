@@ -18,9 +18,10 @@ pub(super) async fn list(orders: &Orders, wanted: &Wanted) -> Result<Listing, Pr
         account: wanted.owner(),
         symbol: None,
     };
-    let (before, limit) = (wanted.before(LIST)?, Wanted::limit());
+    let list = wanted.list(LIST)?;
+    let (before, limit) = (wanted.before(&list)?, Wanted::limit());
     let rows = orders.list(&filter, before, limit.to_select()).await?;
-    Listing::cut(rows, limit, LIST, |row| row.place, job)
+    Listing::cut(rows, limit, &list, |row| row.place, job)
 }
 
 fn job(row: Listed) -> Job {

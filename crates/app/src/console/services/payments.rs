@@ -16,9 +16,10 @@ pub(super) async fn list(payments: &Payments, wanted: &Wanted) -> Result<Listing
         status: wanted.status()?,
         account_id: wanted.owner(),
     };
-    let (before, limit) = (wanted.before(LIST)?, Wanted::limit());
+    let list = wanted.list(LIST)?;
+    let (before, limit) = (wanted.before(&list)?, Wanted::limit());
     let rows = payments.list(&filter, before, limit.to_select()).await?;
-    Listing::cut(rows, limit, LIST, |(place, _)| *place, |(_, row)| job(row))
+    Listing::cut(rows, limit, &list, |(place, _)| *place, |(_, row)| job(row))
 }
 
 fn job(row: PaymentView) -> Job {

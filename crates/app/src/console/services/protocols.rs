@@ -14,11 +14,12 @@ const LIST: &str = "console.protocols";
 const STEPS: i64 = 4;
 
 pub(super) async fn list(protocols: &Protocols, wanted: &Wanted) -> Result<Listing, Problem> {
-    let (before, limit) = (wanted.before(LIST)?, Wanted::limit());
+    let list = wanted.list(LIST)?;
+    let (before, limit) = (wanted.before(&list)?, Wanted::limit());
     let rows = protocols
         .list(wanted.status()?, before, limit.to_select())
         .await?;
-    Listing::cut(rows, limit, LIST, |(place, _)| *place, |(_, row)| job(row))
+    Listing::cut(rows, limit, &list, |(place, _)| *place, |(_, row)| job(row))
 }
 
 fn job(row: Summary) -> Job {
