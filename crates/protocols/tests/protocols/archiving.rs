@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
-use postrider_protocols::cleaning;
+use postrider_engine::lease::{Operator, Queue};
+use postrider_protocols::{OUTBOX, cleaning};
 use serde_json::json;
 
 use crate::support::{House, settings};
@@ -59,6 +60,29 @@ async fn opening_a_dead_letter_archives_it_after_seven_days_and_not_before() {
         house.number("select count(*) from postrider.archive").await,
         1
     );
+    house.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_dead_event_that_is_archived_by_hand_leaves_its_protocol_to_be_retried() {
+    let house = House::new().await;
+    house.work(&settings(json!({})));
+    let id = dead(&house).await;
+    let event = house.number("select id from protocols.outbox").await;
+    let mut tx = house.pool.begin().await.unwrap();
+    let queue = Queue::new(&OUTBOX).unwrap();
+    let archived = queue
+        .archive(&mut tx, &Operator::new("somebody"), &[event])
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(archived, [event]);
+    assert_eq!(house.get(&id).await["status"], "dead_letter");
+    house
+        .execute("update protocols.protocol set media_type = 'text/plain'")
+        .await;
+    assert_eq!(house.retry(&id).await.status, StatusCode::OK);
+    assert_eq!(house.stands(&id, "pending_review").await["try"], 2);
     house.assert_sound().await;
 }
 
