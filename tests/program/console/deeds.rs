@@ -31,7 +31,7 @@ impl House {
     }
 
     /// The page that asks whether the deed is meant.
-    async fn ask(&self, id: &str, deed: &str) {
+    pub(super) async fn ask(&self, id: &str, deed: &str) {
         let button = format!("button[name=do][value={deed}]");
         let there = format!("document.querySelector({button:?}) !== null");
         within(PATIENCE, deed, async || {
