@@ -70,7 +70,7 @@ async fn order(console: &Console, subject: &Subject) -> Result<Vec<Fact>, Proble
         fact("Limit", text(&request["limit_price"])),
         fact("Account", text(&request["account"])),
         fact("Expires", text(&request["expires_at"])),
-        fact("Last error", text(&item.row["last_error_msg"])),
+        fact("Remark", text(&item.row["last_error_msg"])),
     ])
 }
 
