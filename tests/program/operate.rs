@@ -96,6 +96,9 @@ async fn dead_letters_are_listed_grouped_previewed_redriven_and_archived() {
     )
     .await;
     assert_eq!(rest["items"].as_array().map(Vec::len), Some(3), "{rest}");
+    let (code, refusal) = ask(&server, &["dead", "list", "--cursor", cursor]).await;
+    assert_eq!(code, Some(7));
+    assert_eq!(refusal["error"]["code"], "invalid-cursor", "{refusal}");
     let (_, groups) = ask(&server, &["dead", "list", "--groups"]).await;
     assert_eq!(groups["items"][0]["cause"], "TIMEOUT: TIMEOUT at <n>");
     assert_eq!(groups["items"][0]["count"], 8);

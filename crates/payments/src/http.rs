@@ -11,7 +11,7 @@ use postrider_engine::lease::Operator;
 use postrider_web::{
     Caller, Cursor, Json, Limit, Page, Path, Problem, Query, Scope,
     error_code::codes::{IDEMPOTENCY_MISMATCH, INVALID_VALUE},
-    require,
+    list_of, require,
 };
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -131,15 +131,19 @@ async fn list_payments(
     State(payments): State<Payments>,
     Query(query): Query<ListQuery>,
 ) -> Result<Json<Page<PaymentView>>, Problem> {
-    let before: Option<i64> = query.cursor.map(|cursor| cursor.decode(LIST)).transpose()?;
     let filter = Filter {
         status: query.status,
         account_id: query.account_id,
     };
+    let list = list_of(LIST, &filter)?;
+    let before: Option<i64> = query
+        .cursor
+        .map(|cursor| cursor.decode(&list))
+        .transpose()?;
     let rows = payments
         .list(&filter, before, query.limit.to_select())
         .await?;
-    let page = Page::cut(rows, query.limit, LIST, |(seq, _)| *seq)?;
+    let page = Page::cut(rows, query.limit, &list, |(seq, _)| *seq)?;
     Ok(Json(page.map(|(_, view)| view)))
 }
 

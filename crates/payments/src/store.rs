@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use postrider_engine::{Error, audit, lease::Operator};
+use serde::Serialize;
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -128,7 +129,7 @@ impl From<Row> for Known {
 }
 
 /// Which payments are listed.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Filter {
     /// How they stand.
     pub status: Option<Status>,

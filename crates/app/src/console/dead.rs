@@ -7,7 +7,7 @@ mod view;
 use askama::Template;
 use axum::{extract::State, http::StatusCode, response::Response};
 use postrider_engine::dead_letter;
-use postrider_web::{Cursor, Limit, Problem, Query};
+use postrider_web::{Cursor, Limit, Problem, Query, list_of};
 use serde::Deserialize;
 
 pub(super) use act::{act, confirm, stop};
@@ -65,12 +65,13 @@ pub(super) async fn page(
 ) -> Result<Response, Problem> {
     let operate = &console.operate;
     let limit = Limit::new(50).unwrap_or_default();
+    let filter = wanted.filter.trim();
+    let list = list_of(LIST, &filter)?;
     let after: Option<dead_letter::Cursor> = wanted
         .cursor
         .as_ref()
-        .map(|cursor| cursor.decode(LIST))
+        .map(|cursor| cursor.decode(&list))
         .transpose()?;
-    let filter = wanted.filter.trim();
     let rows = u32::try_from(limit.to_select()).unwrap_or(u32::MAX);
     // A filter that can't be read is told where it was written.
     let (found, refused) = match operate.dead(filter, after.as_ref(), rows).await {
@@ -86,8 +87,12 @@ pub(super) async fn page(
         let more = if preview.more { "+" } else { "" };
         (groups, format!("{}{more}", words::count(preview.matching)))
     };
-    let found =
-        postrider_web::Page::cut(found, limit, LIST, crate::operate::dead::LetterView::cursor)?;
+    let found = postrider_web::Page::cut(
+        found,
+        limit,
+        &list,
+        crate::operate::dead::LetterView::cursor,
+    )?;
     let newest = format!("/dead?filter={}", words::in_query(filter));
     let more = found
         .next_cursor

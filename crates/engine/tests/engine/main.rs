@@ -9,6 +9,7 @@ mod digest;
 mod doctor;
 mod examples;
 mod failure;
+mod history;
 mod inbox;
 mod leader;
 mod lease;

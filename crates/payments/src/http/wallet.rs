@@ -5,7 +5,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use postrider_web::{Cursor, Json, Limit, Page, Path, Problem, Query, Scope, require};
+use postrider_web::{Cursor, Json, Limit, Page, Path, Problem, Query, Scope, list_of, require};
 use serde::Deserialize;
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -115,18 +115,17 @@ async fn list_entries(
     Path(id): Path<String>,
     Query(query): Query<EntriesQuery>,
 ) -> Result<Json<Page<EntryView>>, Problem> {
+    let list = list_of(ENTRIES, &id)?;
     let before: Option<i64> = query
         .cursor
-        .map(|cursor| cursor.decode(ENTRIES))
+        .map(|cursor| cursor.decode(&list))
         .transpose()?;
     let wallet = payments.wallet();
     if wallet.account(&id).await?.is_none() {
         return Err(not_found());
     }
     let rows = wallet.entries(&id, before, query.limit.to_select()).await?;
-    Ok(Json(Page::cut(rows, query.limit, ENTRIES, |entry| {
-        entry.id
-    })?))
+    Ok(Json(Page::cut(rows, query.limit, &list, |entry| entry.id)?))
 }
 
 fn not_found() -> Problem {

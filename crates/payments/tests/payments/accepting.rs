@@ -191,6 +191,9 @@ async fn lists_go_from_new_to_old_in_pages() {
         let Some(cursor) = page["next_cursor"].as_str() else {
             break;
         };
+        let other = format!("/payments?limit=2&account_id=b&cursor={cursor}");
+        let (status, problem) = house.call(Method::GET, &other, None).await;
+        assert_eq!((status, &problem["code"]), (400, &json!("invalid-cursor")));
         path = format!("/payments?limit=2&account_id=a&cursor={cursor}");
     }
     assert_eq!(seen, [json!(uuids[4]), json!(uuids[2]), json!(uuids[0])]);

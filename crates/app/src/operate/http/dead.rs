@@ -8,6 +8,7 @@ use axum::{
 use postrider_engine::{dead_letter, dead_letter::Action, lease::Operator};
 use postrider_web::{
     Caller, Cursor, Json, Limit, Page, Path, Problem, Query, error_code::codes::INVALID_VALUE,
+    list_of,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -56,16 +57,17 @@ pub(super) async fn list(
     State(operate): State<Operate>,
     Query(query): Query<ListQuery>,
 ) -> Result<Json<Page<LetterView>>, Problem> {
+    let list = list_of(LETTERS, &query.filter.trim())?;
     let after: Option<dead_letter::Cursor> = query
         .cursor
-        .map(|cursor| cursor.decode(LETTERS))
+        .map(|cursor| cursor.decode(&list))
         .transpose()?;
     let select = u32::try_from(query.limit.to_select()).unwrap_or(u32::MAX);
     let found = operate.dead(&query.filter, after.as_ref(), select).await?;
     Ok(Json(Page::cut(
         found,
         query.limit,
-        LETTERS,
+        &list,
         LetterView::cursor,
     )?))
 }
