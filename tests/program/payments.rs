@@ -164,9 +164,10 @@ async fn dead_call_backs_of_a_wallet_with_its_own_database_are_dead_letters_like
         .await;
     };
     is_dead(3).await;
-    let page = dead(&["list", "--filter", "service:payments", "--limit", "2"]).await;
+    let list = ["list", "--filter", "service:payments", "--limit", "2"];
+    let page = dead(&list).await;
     let cursor = page["next_cursor"].as_str().unwrap();
-    let rest = dead(&["list", "--limit", "2", "--cursor", cursor]).await;
+    let rest = dead(&[&list[..], &["--cursor", cursor]].concat()).await;
     assert_eq!(rest["items"].as_array().map(Vec::len), Some(1), "{rest}");
     let one = &page["items"][0];
     assert_eq!(one["work_table"], "wallet.outbox", "{one}");

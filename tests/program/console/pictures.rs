@@ -274,9 +274,12 @@ async fn walk(scene: &Scene) {
     scene
         .picture("letter", &format!("/dead/{table}/{id}"), DESK, false)
         .await;
-    scene
-        .picture("timeline", &format!("/trace/{table}%2F{id}"), DESK, false)
-        .await;
+    let aborted = scene.serving.json("/do/order?status=aborted&limit=1").await;
+    let key = aborted["items"][0]["idempotency_key"].as_str().unwrap();
+    let timeline = format!("/trace/{key}");
+    scene.picture("timeline", &timeline, DESK, false).await;
+    scene.page.follow("button[name=do][value=redrive]").await;
+    scene.keep("deed").await;
     scene
         .picture("confirm", "/dead?filter=service:orders", DESK, false)
         .await;
