@@ -8,7 +8,7 @@ use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::model::{Money, Outcome, Payment, PaymentView, Status};
+use crate::model::{Money, Outcome, Payment, PaymentView, Status, TraceContext};
 
 /// Request and outbox row in one statement, hence in one transaction. Each uuid comes once.
 const INSERT: &str = "
@@ -170,6 +170,7 @@ pub(crate) async fn insert(pool: &PgPool, payments: &[&Payment]) -> Result<Vec<U
         .map(|payment| payment.description.as_deref())
         .collect();
     let traces = payments.iter().map(|payment| payment.trace.as_ref());
+    let (parents, states) = TraceContext::columns(traces);
     let messages: Vec<String> = payments
         .iter()
         .map(|payment| serde_json::to_string(&payment.notice()))
@@ -182,13 +183,8 @@ pub(crate) async fn insert(pool: &PgPool, payments: &[&Payment]) -> Result<Vec<U
         .bind(column(|payment| payment.money.currency.to_string()))
         .bind(descriptions)
         .bind(messages)
-        .bind(
-            traces
-                .clone()
-                .map(|t| Some(t?.parent()))
-                .collect::<Vec<_>>(),
-        )
-        .bind(traces.map(|t| t?.state()).collect::<Vec<_>>())
+        .bind(parents)
+        .bind(states)
         .fetch_all(pool)
         .await?)
 }

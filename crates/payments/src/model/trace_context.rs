@@ -62,6 +62,15 @@ impl TraceContext {
         })
     }
 
+    /// Both headers of many, to be bound as two arrays.
+    pub fn columns<'t>(
+        traces: impl Iterator<Item = Option<&'t Self>>,
+    ) -> (Vec<Option<&'t str>>, Vec<Option<&'t str>>) {
+        traces
+            .map(|trace| (trace.map(Self::parent), trace.and_then(Self::state)))
+            .unzip()
+    }
+
     /// The value of `traceparent`.
     #[must_use]
     pub fn parent(&self) -> &str {

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::books::{self, Bill, News, Purse};
 use super::{Opening, Verdict};
-use crate::model::{AccountView, EntryView, Fact, Money, Outcome};
+use crate::model::{AccountView, EntryView, Fact, Money, Outcome, TraceContext};
 
 /// The account and its first two lines in the books, in one statement.
 const OPEN: &str = "
@@ -222,6 +222,7 @@ async fn write(
     let text =
         |of: fn(&Bill) -> String| -> Vec<String> { bills.iter().map(|bill| of(bill)).collect() };
     let traces = bills.iter().map(|bill| bill.trace.as_ref());
+    let (parents, states) = TraceContext::columns(traces);
     let taken: i64 = sqlx::query_scalar(TAKE_IN)
         .bind(bills.iter().map(|bill| bill.uuid).collect::<Vec<_>>())
         .bind(bills.iter().map(|bill| bill.message_id).collect::<Vec<_>>())
@@ -235,13 +236,8 @@ async fn write(
         )
         .bind(news.iter().map(|news| news.reason).collect::<Vec<_>>())
         .bind(owed)
-        .bind(
-            traces
-                .clone()
-                .map(|t| Some(t?.parent()))
-                .collect::<Vec<_>>(),
-        )
-        .bind(traces.map(|t| t?.state()).collect::<Vec<_>>())
+        .bind(parents)
+        .bind(states)
         .fetch_one(tx)
         .await?;
     Ok(usize::try_from(taken).unwrap_or_default())
