@@ -3,7 +3,7 @@
 //! The promise: every figure comes from a run that handled each of its items exactly once, on one
 //! cluster, in interleaved rounds; a run that lost or doubled work prints no figure.
 //!
-//! Reading order: [`plan`] (what and how much), [`peer`] and [`install`] (who), [`adapter`] (how
+//! Gauge order: [`plan`] (what and how much), [`peer`] and [`install`] (who), [`adapter`] (how
 //! they are spoken to), [`scenario`] (what is measured), [`targets`], [`table`] and [`picture`]
 //! (what is shown).
 

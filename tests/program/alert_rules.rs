@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use postrider::alerts::{Open, RULES, Rule, Step, holding, prometheus, step};
-use postrider_engine::readings::Reading;
+use postrider::gauges::Gauge;
+use postrider_cli::alerts::{Open, RULES, Rule, Step, holding, prometheus, step};
 use serde_json::json;
 use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::alert_cases::{CASES, Case};
 
 fn ops() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ops")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
 }
 
 fn rule(case: &Case) -> &'static Rule {
@@ -35,12 +35,12 @@ fn fires_inside(case: &Case) -> Vec<u64> {
     let mut fired = Vec::new();
     for minute in 0..case.over() + 5 {
         let now = OffsetDateTime::UNIX_EPOCH + Duration::minutes(i64::try_from(minute).unwrap());
-        let reading = case.at(minute).map(|value| Reading {
+        let reading = case.at(minute).map(|value| Gauge {
             name: case.metric,
             label: case.label.map(|(name, which)| (name, which.to_owned())),
             value,
         });
-        let readings: Vec<Reading> = reading.into_iter().collect();
+        let readings: Vec<Gauge> = reading.into_iter().collect();
         let known: Vec<Open> = open.values().cloned().collect();
         for step in step(&known, holding(&rules, &readings, now), now) {
             match step {
@@ -137,7 +137,7 @@ fn prometheus_fires_when_the_cases_say() {
     assert_eq!(
         std::fs::read_to_string(&path).unwrap(),
         tests,
-        "ops/alerts.test.yml is out of date: run `make alerts`"
+        "deploy/alerts.test.yml is out of date: run `make alerts`"
     );
     let promtool = Command::new("promtool")
         .args(["test", "rules", "alerts.test.yml"])

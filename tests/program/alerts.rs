@@ -9,7 +9,7 @@ use axum::{
     routing::post,
 };
 use postrider_testkit::{TestDb, builders::Serve, within};
-use postrider_web::outside::webhook::{signature, signing_key};
+use postrider_web::http_client::webhook::{signature, signing_key};
 use serde_json::{Value, json};
 use uuid::Uuid;
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_engine::transport::Transport;
+use postrider::transport::Transport;
 use postrider_testkit::servers::{Kind, Server};
 use postrider_testkit::{Proxy, TestDb};
 use postrider_transports::{PostgresTransport, Settings};

@@ -1,8 +1,8 @@
 //! The console in a real browser: what operators see and click.
 
 mod access;
+mod actions;
 mod dead;
-mod deeds;
 mod hostile;
 mod pages;
 mod pictures;

@@ -1,4 +1,4 @@
-//! What is in `ops/` really works: least-privilege roles, the unit, and a backup that is restored.
+//! What is in `deploy/` really works: least-privilege roles, the unit, and a backup that is restored.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,11 +13,11 @@ const PASSWORD: &str = "only-in-this-test";
 
 fn ops(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../ops")
+        .join("../../deploy")
         .join(name)
 }
 
-/// Runs ops/roles.sql as the superuser that the tests are.
+/// Runs deploy/roles.sql as the superuser that the tests are.
 async fn make_roles(db: &TestDb) {
     let script = std::fs::read_to_string(ops("roles.sql")).unwrap();
     let mut connection = db.connect().await;

@@ -272,7 +272,7 @@ async fn workers_killed_at_any_moment_the_job_completes_and_each_file_is_whole_a
     for worker in workers {
         worker.kill().await;
     }
-    let store = postrider_store::Settings::directory(files.path())
+    let store = postrider_blob::Settings::directory(files.path())
         .open(files.path())
         .unwrap();
     let swept = store.sweep(Duration::ZERO).await.unwrap();

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 
 use crate::program::{Serving, data_dir, postrider, run_with, stdout};
 
-const PDF: &[u8] = include_bytes!("../../crates/protocols/tests/protocols/samples/glucose.pdf");
+const PDF: &[u8] =
+    include_bytes!("../../crates/services/protocols/tests/protocols/samples/glucose.pdf");
 
 #[tokio::test]
 async fn a_protocol_is_uploaded_shown_listed_and_reviewed_from_the_command_line() {

@@ -1,7 +1,7 @@
 //! What the database itself guarantees of every work table of every service.
 
-use postrider::services;
-use postrider_engine::lease::WorkTable;
+use postrider::lease::WorkTable;
+use postrider_cli::services;
 use postrider_testkit::TestDb;
 use sqlx::{AssertSqlSafe, Executor, PgConnection};
 

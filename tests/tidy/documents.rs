@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use postrider::{config, exit, http};
+use postrider_cli::{config, exit, http};
 
 use crate::{files, read};
 
@@ -43,13 +43,17 @@ fn every_error_code_has_its_page_and_every_page_its_code() {
         .iter()
         .map(|c| c.code.to_owned())
         .collect();
-    let pages: BTreeSet<String> = files("docs/errors")
+    let pages: BTreeSet<String> = files("crates")
         .iter()
+        .filter(|path| {
+            path.parent()
+                .is_some_and(|folder| folder.ends_with("errors"))
+        })
         .map(|p| p.file_stem().unwrap().to_string_lossy().into_owned())
         .collect();
     assert_eq!(
         codes, pages,
-        "docs/errors must hold exactly one page per error code"
+        "the errors folders of the crates must hold exactly one page per error code"
     );
 }
 

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod crates;
+mod deploy;
 mod documents;
-mod ops;
 mod sources;
 
 use std::{

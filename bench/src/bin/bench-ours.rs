@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use postrider::migrate::Migrator;
+use postrider::outbox::{Enqueuer, EnqueuerOptions, Message, OUTBOX, enqueue, enqueue_many};
+use postrider::runtime::{Handler, Verdict, Worker, WorkerOptions};
+use postrider::wake::Waker;
 use postrider_bench_kit::{Action, Error, Item, Order, Work, batches, produce, singles};
-use postrider_engine::migrate::Migrator;
-use postrider_engine::outbox::{Enqueuer, EnqueuerOptions, Message, OUTBOX, enqueue, enqueue_many};
-use postrider_engine::runtime::{Handler, Verdict, Worker, WorkerOptions};
-use postrider_engine::wake::Waker;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection, PgPool};
 use tokio::runtime::Builder;
@@ -104,7 +104,7 @@ fn take(idle: &Mutex<Vec<PgConnection>>) -> Result<PgConnection, Error> {
 
 async fn setup(pool: &PgPool) -> Result<(), Error> {
     let mut connection = pool.acquire().await.map_err(Error::queue)?;
-    let migrator = Migrator::new([postrider_engine::migrations()]);
+    let migrator = Migrator::new([postrider::migrations()]);
     migrator
         .run(&mut connection)
         .await

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
-use postrider_engine::{breaker::Breakers, migrate::Migrator};
+use postrider::{breaker::Breakers, migrate::Migrator};
+use postrider_blob::{Key, Settings as StoreSettings, Store};
 use postrider_exports::{
     Exports, Settings,
     accept::Answer,
     model::{JobRequest, Submission},
     worker,
 };
-use postrider_store::{Key, Settings as StoreSettings, Store};
 use serde_json::{Value, json};
 use sqlx::postgres::{PgPool, PgPoolOptions};
 use tokio_util::sync::CancellationToken;
@@ -145,17 +145,14 @@ struct Stage {
 impl Stage {
     async fn new(cluster: &crate::cluster::Cluster, dir: &Path, name: &str) -> Result<Self> {
         cluster.fresh(DATABASE, None).await?;
-        let pool = postrider_engine::pool::options()
+        let pool = postrider::pool::options()
             .max_connections(20)
             .connect_with(cluster.options(DATABASE))
             .await?;
         let mut connection = pool.acquire().await?;
-        Migrator::new([
-            postrider_engine::migrations(),
-            postrider_exports::migrations(),
-        ])
-        .run(&mut connection)
-        .await?;
+        Migrator::new([postrider::migrations(), postrider_exports::migrations()])
+            .run(&mut connection)
+            .await?;
         drop(connection);
         let open = |dir: &Path| StoreSettings::directory(dir).open(dir);
         let (store, bare) = (

@@ -16,7 +16,7 @@
 //! ([`at`](crate::at)) or, in a child process, through the environment variable `POSTRIDER_CRASH`.
 //!
 //! A build of the whole workspace at once unifies features and has armed points in the program,
-//! too; build the program alone (`cargo build -p postrider`) for a release. [`ARMED`] tells.
+//! too; build the program alone (`cargo build -p postrider-cli`) for a release. [`ARMED`] tells.
 
 use std::fmt;
 

@@ -6,7 +6,7 @@
 //! lives, a server that dies is brought back; when the program ends, however it ends, the server
 //! ends too.
 //!
-//! Reading order: `layout` (where things are), `binaries` (which PostgreSQL), `account` (as whom it
+//! Gauge order: `layout` (where things are), `binaries` (which PostgreSQL), `account` (as whom it
 //! runs), `cluster` (its first birth), `leftovers` (what a crash left behind), `server` (one life
 //! of the server process), `keeper` (all its lives).
 
@@ -14,13 +14,13 @@ mod account;
 mod binaries;
 mod cluster;
 mod error;
-mod keeper;
 mod layout;
 mod leftovers;
 mod log;
 mod presence;
 mod server;
 mod settings;
+mod supervisor;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -107,7 +107,7 @@ impl Postgres {
         std::thread::Builder::new()
             .name("postgres-keeper".to_owned())
             .spawn(move || {
-                keeper::run(
+                supervisor::run(
                     options,
                     ready,
                     stop_asked,

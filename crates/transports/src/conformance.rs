@@ -19,10 +19,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use postrider_engine::failure::{Category, Failure};
-use postrider_engine::retry::Policy;
-use postrider_engine::runtime::Verdict;
-use postrider_engine::transport::{
+use postrider::failure::{Category, Failure};
+use postrider::retry::Policy;
+use postrider::runtime::Verdict;
+use postrider::transport::{
     Consumer, Delivery, Message, MessageId, Published, Subscription, Transport,
 };
 use tokio::time::Instant;

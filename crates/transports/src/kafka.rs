@@ -14,13 +14,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use postrider_engine::transport::{Message, Published, TransportError};
+use postrider::transport::{Message, Published, TransportError};
 use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaError;
 
 use crate::PostgresTransport;
-use crate::outside::{Broker, Cause, Options, OutsideTransport, Source, plain};
+use crate::broker::{Broker, BrokerTransport, Cause, Options, Source, plain};
 use produce::Sender;
 use source::KafkaSource;
 
@@ -41,14 +41,14 @@ pub fn transport(
     replicas: usize,
     local: PostgresTransport,
     options: Options,
-) -> OutsideTransport {
+) -> BrokerTransport {
     let broker = Kafka {
         config: config(url),
         replicas: i32::try_from(replicas).ok().filter(|count| *count > 0),
         sender: Sender::default(),
         declared: Mutex::default(),
     };
-    OutsideTransport::new(broker, local, options)
+    BrokerTransport::new(broker, local, options)
 }
 
 #[derive(Debug)]

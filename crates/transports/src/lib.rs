@@ -1,6 +1,6 @@
 //! Ways for messages to go from the outbox to their consumers.
 //!
-//! All keep the promise of [`postrider_engine::transport`]; `conformance` (a feature) is that promise as a test suite, which
+//! All keep the promise of [`postrider::transport`]; `conformance` (a feature) is that promise as a test suite, which
 //! each of them passes against a real server.
 //!
 //! - [`postgres`]: the default; needs nothing but the database, fans out to every subscribed group, keeps a log from
@@ -8,14 +8,14 @@
 //! - [`nats`], [`rabbitmq`], [`kafka`] (features of the same names): through a broker to the consumer's database; see
 //!   [`outside`].
 
+#[cfg(any(feature = "kafka", feature = "rabbitmq", feature = "nats"))]
+pub mod broker;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 #[cfg(feature = "nats")]
 pub mod nats;
-#[cfg(any(feature = "kafka", feature = "rabbitmq", feature = "nats"))]
-pub mod outside;
 pub mod postgres;
 #[cfg(feature = "rabbitmq")]
 pub mod rabbitmq;

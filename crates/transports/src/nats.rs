@@ -19,11 +19,11 @@ use async_nats::jetstream::stream::{Config, RetentionPolicy, StorageType};
 use async_nats::jetstream::{Context, ErrorCode, context};
 use async_nats::{Client, ConnectOptions, HeaderMap, HeaderName, HeaderValue};
 use futures_util::future::{BoxFuture, join_all};
-use postrider_engine::transport::{Message, Published, TransportError};
+use postrider::transport::{Message, Published, TransportError};
 
 use crate::PostgresTransport;
-use crate::outside::{
-    Broker, Cause, KEY, Options, OutsideTransport, Source, away, fields, plain, refused,
+use crate::broker::{
+    Broker, BrokerTransport, Cause, KEY, Options, Source, away, fields, plain, refused,
 };
 use source::NatsSource;
 
@@ -44,13 +44,13 @@ pub fn transport(
     replicas: usize,
     local: PostgresTransport,
     options: Options,
-) -> OutsideTransport {
+) -> BrokerTransport {
     let broker = Nats {
         link: Link::new(url),
         replicas: replicas.max(1),
         declared: Mutex::default(),
     };
-    OutsideTransport::new(broker, local, options)
+    BrokerTransport::new(broker, local, options)
 }
 
 #[derive(Debug)]

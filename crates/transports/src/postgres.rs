@@ -7,7 +7,7 @@
 
 mod consumer;
 mod envelope;
-mod keeper;
+mod heartbeat;
 mod log;
 mod publish;
 mod receive;
@@ -19,12 +19,12 @@ mod take_in;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use postrider_engine::lease::Queue;
-use postrider_engine::transport::{
+use postrider::lease::Queue;
+use postrider::transport::{
     Consumer, DELIVERIES, Message, Published, Relay, Subscription, Transport, TransportError,
 };
-use postrider_engine::wake::{Hints, Waker};
-use postrider_engine::{Error, Result};
+use postrider::wake::{Hints, Waker};
+use postrider::{Error, Result};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgConnection, PgPool};
 

@@ -20,10 +20,10 @@ use lapin::options::{
 use lapin::protocol::{AMQPErrorKind, AMQPSoftError};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Confirmation, ErrorKind, ExchangeKind};
-use postrider_engine::transport::{Message, Published, TransportError};
+use postrider::transport::{Message, Published, TransportError};
 
 use crate::PostgresTransport;
-use crate::outside::{Broker, Cause, KEY, Options, OutsideTransport, Source, away, fields};
+use crate::broker::{Broker, BrokerTransport, Cause, KEY, Options, Source, away, fields};
 use link::Link;
 use source::RabbitSource;
 
@@ -46,7 +46,7 @@ pub fn transport(
     replicas: usize,
     local: PostgresTransport,
     options: Options,
-) -> OutsideTransport {
+) -> BrokerTransport {
     let broker = RabbitMq {
         sending: Link::new(url, "postrider publisher"),
         receiving: Link::new(url, "postrider intake"),
@@ -54,7 +54,7 @@ pub fn transport(
         declare: options.declare,
         replicas,
     };
-    OutsideTransport::new(broker, local, options)
+    BrokerTransport::new(broker, local, options)
 }
 
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use std::fmt;
 use std::sync::Arc;
 
-use postrider_engine::transport::Transport;
+use postrider::transport::Transport;
 
 use crate::PostgresTransport;
 
@@ -158,8 +158,8 @@ impl Settings {
     }
 
     #[cfg(any(feature = "kafka", feature = "rabbitmq", feature = "nats"))]
-    const fn options(&self) -> crate::outside::Options {
-        crate::outside::Options {
+    const fn options(&self) -> crate::broker::Options {
+        crate::broker::Options {
             declare: self.declare,
             backlog: self.backlog,
         }

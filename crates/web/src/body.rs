@@ -1,4 +1,4 @@
-//! Reading a request's body, never more of it than the route allows.
+//! Gauge a request's body, never more of it than the route allows.
 
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Request};

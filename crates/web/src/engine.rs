@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use postrider_engine::Error;
-use postrider_engine::digest::DigestError;
-use postrider_engine::ledger::LedgerError;
+use postrider::Error;
+use postrider::digest::DigestError;
+use postrider::ledger::LedgerError;
 
 use crate::error_code::codes;
 use crate::problem::Problem;

@@ -1,7 +1,7 @@
 //! The closed list of error codes, each with its page.
 //!
 //! A code is a promise to clients: it never changes its meaning. A crate declares its codes in one
-//! table with [`error_codes!`](crate::error_codes); the page `docs/errors/<code>.md` is embedded by
+//! table with [`error_codes!`](crate::error_codes); the page `errors/<code>.md` of the declaring crate is embedded by
 //! the same table, so a code without a page does not compile.
 
 use std::collections::BTreeMap;
@@ -56,7 +56,7 @@ macro_rules! error_codes {
                 title: $title,
                 page: include_str!(concat!(
                     env!("CARGO_MANIFEST_DIR"),
-                    "/../../docs/errors/",
+                    "/errors/",
                     $code,
                     ".md"
                 )),

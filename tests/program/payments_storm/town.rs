@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
-use postrider_engine::transport::{Message, MessageId, Origin, Published, Transport};
+use postrider::transport::{Message, MessageId, Origin, Published, Transport};
 use postrider_payments::publish::TOPIC;
 use postrider_testkit::servers::Kind;
 use postrider_testkit::{TestDb, within};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
+use postrider_blob::{Key, Store};
 use postrider_evidence::cases::{CaseApi, Content, Upload};
-use postrider_store::{Key, Store};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 

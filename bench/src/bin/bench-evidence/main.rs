@@ -15,17 +15,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use futures_util::FutureExt;
-use postrider_engine::breaker::{self, Breakers};
-use postrider_engine::migrate::Migrator;
-use postrider_engine::outbox::OUTBOX;
-use postrider_engine::publisher::Publisher;
-use postrider_engine::runtime::Worker;
-use postrider_engine::transport::Transport;
+use postrider::breaker::{self, Breakers};
+use postrider::migrate::Migrator;
+use postrider::outbox::OUTBOX;
+use postrider::publisher::Publisher;
+use postrider::runtime::Worker;
+use postrider::transport::Transport;
+use postrider_blob::Store;
 use postrider_evidence::cases::{CaseApi, HttpCases, HttpSettings, PaperCases, Script, simulator};
-use postrider_evidence::gate::Gate;
 use postrider_evidence::ingest::Intake;
-use postrider_evidence::{Settings, arm, notify, worker};
-use postrider_store::Store;
+use postrider_evidence::summary_gate::Gate;
+use postrider_evidence::{Settings, notify, task_consumer, worker};
 use postrider_transports::PostgresTransport;
 use serde_json::json;
 use sqlx::PgPool;
@@ -55,10 +55,7 @@ async fn main() -> Result<()> {
     let action = arguments.next().context("which action?")?;
     let pool = pool(&std::env::var("DATABASE_URL")?).await?;
     if action == "setup" {
-        let sets = [
-            postrider_engine::migrations(),
-            postrider_evidence::migrations(),
-        ];
+        let sets = [postrider::migrations(), postrider_evidence::migrations()];
         Migrator::new(sets).run(&mut *pool.acquire().await?).await?;
         return Ok(());
     }
@@ -97,14 +94,14 @@ async fn main() -> Result<()> {
 }
 
 async fn pool(url: &str) -> Result<PgPool> {
-    Ok(postrider_engine::pool::options()
+    Ok(postrider::pool::options()
         .max_connections(CONNECTIONS)
         .connect(url)
         .await?)
 }
 
 fn store(files: &Path) -> Result<Store> {
-    Ok(postrider_store::Settings::directory(files).open(files)?)
+    Ok(postrider_blob::Settings::directory(files).open(files)?)
 }
 
 fn settings() -> Result<Settings> {
@@ -180,7 +177,7 @@ impl House {
         let breakers = Breakers::default();
         let publisher =
             Publisher::new(Arc::clone(&transport), &breakers, pool.clone(), &OUTBOX).await?;
-        let publisher = publisher.others_of(Worker::new(pool.clone(), &OUTBOX)?);
+        let publisher = publisher.attach_to(Worker::new(pool.clone(), &OUTBOX)?);
         let attacher = worker::worker(
             pool.clone(),
             self.store.clone(),
@@ -191,7 +188,7 @@ impl House {
         )?;
         let gate = Gate::new(pool.clone(), &self.settings);
         let lease = self.settings.lease.seconds;
-        let armer = arm::run(pool.clone(), Arc::clone(&transport), lease, stop.clone());
+        let armer = task_consumer::run(pool.clone(), Arc::clone(&transport), lease, stop.clone());
         parts.spawn(publisher.run(stop.clone()).map(drop));
         parts.spawn(armer.map(drop));
         parts.spawn(attacher.run(stop.clone()).map(drop));

@@ -11,15 +11,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use postrider::breaker::Breakers;
+use postrider::migrate::Migrator;
+use postrider::outbox::{Message, OUTBOX, enqueue_many};
+use postrider::publisher::{Publisher, PublisherOptions};
+use postrider::runtime::{Worker, WorkerOptions};
+use postrider::transport::Transport;
 use postrider_bench_kit::Items;
-use postrider_engine::breaker::Breakers;
-use postrider_engine::migrate::Migrator;
-use postrider_engine::outbox::{Message, OUTBOX, enqueue_many};
-use postrider_engine::publisher::{Publisher, PublisherOptions};
-use postrider_engine::runtime::{Worker, WorkerOptions};
-use postrider_engine::transport::Transport;
 use postrider_transports::PostgresTransport;
-use postrider_transports::outside::Options;
+use postrider_transports::broker::Options;
 use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use serde_json::json;
@@ -42,7 +42,7 @@ async fn main() -> Result<()> {
     let action = arguments.next().context("which action?")?;
     let pool = pool(&std::env::var("DATABASE_URL")?).await?;
     if action == "setup" {
-        let migrator = Migrator::new([postrider_engine::migrations()]);
+        let migrator = Migrator::new([postrider::migrations()]);
         migrator.run(&mut *pool.acquire().await?).await?;
         return Ok(());
     }
@@ -84,7 +84,7 @@ async fn main() -> Result<()> {
 }
 
 async fn pool(url: &str) -> Result<PgPool> {
-    Ok(postrider_engine::pool::options()
+    Ok(postrider::pool::options()
         .min_connections(CONNECTIONS)
         .max_connections(CONNECTIONS)
         .connect(url)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use futures_util::{TryStreamExt, stream};
-use postrider_engine::transport::{Message, MessageId, Published, Transport};
+use postrider::transport::{Message, MessageId, Published, Transport};
 use postrider_transports::PostgresTransport;
 use serde_json::json;
 use sqlx::PgPool;

@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use axum::extract::FromRef;
-use postrider_engine::breaker::{self, Breakers};
-use postrider_engine::migrate::Migrator;
-use postrider_engine::runtime::Side;
-use postrider_engine::transport::Transport;
+use postrider::breaker::{self, Breakers};
+use postrider::migrate::Migrator;
+use postrider::runtime::WorkerPool;
+use postrider::transport::Transport;
 use postrider_payments::wallet::Wallet;
 use postrider_payments::wallet::callback::{Http, HttpSettings};
 use postrider_payments::wallet::listener::Listener;
 use postrider_payments::{Payments, Settings, publish};
 use postrider_transports::PostgresTransport;
-use postrider_web::{ShellOptions, shell};
+use postrider_web::{MiddlewareOptions, shell};
 use serde_json::json;
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
@@ -64,7 +64,7 @@ async fn main() -> Result<()> {
     let pool = pool(&url).await?;
     if action == "setup" {
         let migrator = Migrator::new([
-            postrider_engine::migrations(),
+            postrider::migrations(),
             postrider_payments::migrations(),
             postrider_payments::wallet_migrations(),
         ]);
@@ -130,7 +130,7 @@ async fn serve(pool: &PgPool, wallet: &Wallet, settings: &Settings) -> Result<St
     let (router, _) = postrider_payments::routes::<AppState>().split_for_parts();
     let router = shell(
         router.with_state(AppState(payments)),
-        ShellOptions::default(),
+        MiddlewareOptions::default(),
     );
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let base = format!("http://{}", listener.local_addr()?);
@@ -159,7 +159,7 @@ async fn ours(
         settings.clone(),
         transport,
         breakers,
-        Side::of(pool),
+        WorkerPool::new(pool),
         stop.clone(),
     );
     let parts = (

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use postrider_engine::failure::{Category, Failure};
-use postrider_engine::runtime::Verdict;
-use postrider_engine::transport::{Fate, MessageId};
+use postrider::failure::{Category, Failure};
+use postrider::runtime::Verdict;
+use postrider::transport::{Fate, MessageId};
 use tokio::time::Instant;
 
 use super::{

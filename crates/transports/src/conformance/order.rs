@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use postrider_engine::runtime::Verdict;
-use postrider_engine::transport::Message;
+use postrider::runtime::Verdict;
+use postrider::transport::Message;
 use tokio::time::Instant;
 
 use super::{DEADLINE, Harness, Names, failure, number, publish, receive_one, try_again};

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_engine::transport::{Consumer, Message, MessageId, Published, Transport};
+use postrider::transport::{Consumer, Message, MessageId, Published, Transport};
 use tokio::time::Instant;
 
 use super::{DEADLINE, Names, Outage, receive_one};

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use postrider_engine::transport::{Fate, MessageId, Published};
+use postrider::transport::{Fate, MessageId, Published};
 
 use super::{Harness, Names, publish, receive, receive_nothing, receive_one};
 

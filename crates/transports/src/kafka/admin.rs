@@ -12,7 +12,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 use super::{ANSWER, MOST_BYTES};
-use crate::outside::Cause;
+use crate::broker::Cause;
 
 const CALL: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);

@@ -4,14 +4,14 @@ use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use postrider_engine::transport::{Message, Published};
+use postrider::transport::{Message, Published};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{DeliveryFuture, FutureProducer, FutureRecord, Producer};
 use rdkafka::{ClientConfig, types::RDKafkaRespErr};
 
 use super::{ANSWER, MOST_BYTES, NAME, name};
-use crate::outside::{Cause, ID, away, fields, refused};
+use crate::broker::{Cause, ID, away, fields, refused};
 
 /// How long the brokers are asked whether a topic exists.
 const LOOK: Duration = Duration::from_secs(5);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use postrider_engine::transport::{Message, TransportError};
+use postrider::transport::{Message, TransportError};
 use rdkafka::consumer::{CommitMode, Consumer, StreamConsumer};
 use rdkafka::error::KafkaError;
 use rdkafka::message::{BorrowedMessage, Headers, Message as _};
@@ -17,7 +17,7 @@ use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use tokio::time::Instant;
 
 use super::{MOST_BYTES as MOST_MESSAGE, NAME, unavailable};
-use crate::outside::{Arrival, Cause, Source};
+use crate::broker::{Arrival, Cause, Source};
 
 const MOST: usize = 500;
 const MOST_BYTES: usize = 8 * 1024 * 1024;

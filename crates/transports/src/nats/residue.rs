@@ -12,7 +12,7 @@ use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{Info, LastRawMessageErrorKind, Stream};
 
 use super::{Link, MOST, stream_name, subject};
-use crate::outside::Cause;
+use crate::broker::Cause;
 
 #[derive(Debug, Default)]
 pub(super) struct Residue {

@@ -14,12 +14,12 @@ use async_nats::jetstream::consumer::PullConsumer;
 use async_nats::jetstream::message::{Acker, StreamMessage};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
-use postrider_engine::transport::{Message, TransportError};
+use postrider::transport::{Message, TransportError};
 use tokio::time::Instant;
 
 use super::residue::{self, Residue};
 use super::{ACK_WAIT, Link, MOST, NAME, consumer_name, stream_name, unavailable};
-use crate::outside::{Arrival, Cause, Source};
+use crate::broker::{Arrival, Cause, Source};
 
 const MOST_BYTES: usize = 8 * 1024 * 1024;
 /// How long to wait before a hole is looked at again.

@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use postrider_engine::lease::{Lease, Outcome, Settlement};
-use postrider_engine::runtime::Verdict;
-use postrider_engine::transport::{
+use postrider::lease::{Lease, Outcome, Settlement};
+use postrider::runtime::Verdict;
+use postrider::transport::{
     Consumer, Delivery, Fate, Receipt, Subscription, Transport, TransportError,
 };
 use sqlx::{PgConnection, PgPool};
 use tokio::sync::{mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{PostgresTransport, keeper, receive::Rescue};
+use super::{PostgresTransport, heartbeat, receive::Rescue};
 
 /// A delivery that was handed out and not settled yet.
 #[derive(Debug)]
@@ -125,7 +125,7 @@ impl PostgresConsumer {
             busy_keys: Mutex::new(Vec::new()),
             closed: AtomicBool::new(false),
         });
-        let keeper = tokio::spawn(keeper::keep(Arc::clone(&shared), heard));
+        let keeper = tokio::spawn(heartbeat::keep(Arc::clone(&shared), heard));
         Self {
             shared,
             keeper: AbortOnDropHandle::new(keeper),

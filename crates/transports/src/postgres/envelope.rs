@@ -1,8 +1,8 @@
 //! What a claim of a delivery brings: the message inside one JSON object.
 
-use postrider_engine::failure::Failure;
-use postrider_engine::lease::Item;
-use postrider_engine::transport::{Message, MessageId};
+use postrider::failure::Failure;
+use postrider::lease::Item;
+use postrider::transport::{Message, MessageId};
 use serde_json::value::RawValue;
 
 #[derive(serde::Deserialize)]

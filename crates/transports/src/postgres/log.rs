@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use postrider_engine::transport::{DELIVERIES, MessageId};
-use postrider_engine::{Error, Result};
+use postrider::transport::{DELIVERIES, MessageId};
+use postrider::{Error, Result};
 use sqlx::types::time::OffsetDateTime;
 
 use super::PostgresTransport;

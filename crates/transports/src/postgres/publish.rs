@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use postrider_engine::error::database_is_transient;
-use postrider_engine::failure::{Category, Failure};
-use postrider_engine::transport::{Message, Published};
+use postrider::error::database_is_transient;
+use postrider::failure::{Category, Failure};
+use postrider::transport::{Message, Published};
 use sqlx::{PgConnection, PgPool};
 
 /// See migration 0204: one look for the log, one for the groups, whatever the batch.
@@ -148,7 +148,7 @@ fn refused(error: &sqlx::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use postrider_engine::transport::MessageId;
+    use postrider::transport::MessageId;
 
     use super::*;
 

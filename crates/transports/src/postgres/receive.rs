@@ -4,10 +4,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use postrider_engine::Error;
-use postrider_engine::failure::{Category, Failure};
-use postrider_engine::lease::{Claim, Item, Lease, Mark, Outcome, Settlement, Suspect};
-use postrider_engine::transport::{DELIVERIES, Delivery, TransportError};
+use postrider::Error;
+use postrider::failure::{Category, Failure};
+use postrider::lease::{Claim, Item, Lease, Outcome, ScanCursor, Settlement, Suspect};
+use postrider::transport::{DELIVERIES, Delivery, TransportError};
 use tokio::task::JoinError;
 use tokio::time::Instant;
 
@@ -26,7 +26,7 @@ const WINDOW: u32 = 5_000;
 pub(super) struct Rescue {
     ids: Vec<i64>,
     looked: Option<Instant>,
-    further: Mark,
+    further: ScanCursor,
     /// The largest message of late; forgets slowly.
     heaviest: usize,
 }
@@ -36,7 +36,7 @@ impl Default for Rescue {
         Self {
             ids: Vec::new(),
             looked: None,
-            further: Mark::START,
+            further: ScanCursor::START,
             heaviest: 1024,
         }
     }
@@ -198,15 +198,15 @@ impl Shared {
                 .await
                 .map_err(trouble)
         };
-        let head = find(Mark::START).await?;
+        let head = find(ScanCursor::START).await?;
         rescue.ids = head.ids;
         rescue.further = match (rescue.further, head.next) {
-            (_, None) => Mark::START,
-            (Mark::START, Some(second)) => second,
+            (_, None) => ScanCursor::START,
+            (ScanCursor::START, Some(second)) => second,
             (further, Some(_)) => {
                 let found = find(further).await?;
                 rescue.ids.extend(found.ids);
-                found.next.unwrap_or(Mark::START)
+                found.next.unwrap_or(ScanCursor::START)
             }
         };
         Ok(!rescue.ids.is_empty())

@@ -1,7 +1,7 @@
 //! From the outbox to the log inside the database: see migration 0307.
 
-use postrider_engine::Result;
-use postrider_engine::transport::Relay;
+use postrider::Result;
+use postrider::transport::Relay;
 use sqlx::PgPool;
 use sqlx::types::time::OffsetDateTime;
 use tokio::time::Instant;

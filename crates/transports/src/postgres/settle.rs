@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use postrider_engine::lease::{Outcome, Settled, Settlement};
-use postrider_engine::runtime::{Verdict, decide};
-use postrider_engine::transport::{Fate, Receipt, TransportError};
+use postrider::lease::{Outcome, Settled, Settlement};
+use postrider::runtime::{Verdict, decide};
+use postrider::transport::{Fate, Receipt, TransportError};
 use sqlx::PgConnection;
 use tokio::time::Instant;
 
@@ -94,7 +94,7 @@ impl Shared {
         }
     }
 
-    async fn persist_once(&self, batch: &[Settlement]) -> postrider_engine::Result<Settled> {
+    async fn persist_once(&self, batch: &[Settlement]) -> postrider::Result<Settled> {
         let mut tx = self.transport.pool.begin().await?;
         let settled = self
             .transport

@@ -1,6 +1,6 @@
 //! Taking in what a broker outside has delivered: into the log and to one group, each message once.
 
-use postrider_engine::transport::{DELIVERIES, Message};
+use postrider::transport::{DELIVERIES, Message};
 
 use sqlx::{Postgres, Transaction};
 

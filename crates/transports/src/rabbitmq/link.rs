@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lapin::{Channel, Connection, ConnectionProperties};
 
-use crate::outside::Cause;
+use crate::broker::Cause;
 
 #[derive(Debug, Clone)]
 pub(super) struct Link {

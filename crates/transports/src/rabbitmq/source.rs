@@ -11,11 +11,11 @@ use lapin::message::Delivery;
 use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Consumer};
-use postrider_engine::transport::{Message, TransportError};
+use postrider::transport::{Message, TransportError};
 
 use super::link::Link;
 use super::{ANSWER, NAME, declare_queue, queue, unavailable};
-use crate::outside::{Arrival, Cause, Source};
+use crate::broker::{Arrival, Cause, Source};
 
 /// So many messages are in our hands unacknowledged.
 const PREFETCH: u16 = 500;

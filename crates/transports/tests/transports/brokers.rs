@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use postrider_engine::transport::Transport;
+use postrider::transport::Transport;
 use postrider_testkit::TestDb;
 use postrider_testkit::servers::{Alone, Kind};
 use postrider_transports::PostgresTransport;
+use postrider_transports::broker::{BrokerTransport, Options};
 use postrider_transports::conformance::{DeadLetter, Harness, Outage};
-use postrider_transports::outside::{Options, OutsideTransport};
 
 use crate::support::{database, dead_letters, pool};
 
@@ -19,7 +19,7 @@ pub fn transport(
     replicas: usize,
     db: &TestDb,
     options: Options,
-) -> OutsideTransport {
+) -> BrokerTransport {
     let local = PostgresTransport::new(pool(db.connect_options())).unwrap();
     match kind {
         Kind::Nats => postrider_transports::nats::transport(url, 1, local, options),
@@ -45,7 +45,7 @@ pub async fn shared(kind: Kind) -> Option<Shared> {
 }
 
 impl Shared {
-    pub fn transport(&self) -> OutsideTransport {
+    pub fn transport(&self) -> BrokerTransport {
         // RabbitMQ: quorum queues, which work with a single node, too.
         transport(self.kind, &self.url, 3, &self.db, Options::default())
     }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use postrider_engine::transport::{Message, MessageId, Published, Subscription, Transport};
+use postrider::transport::{Message, MessageId, Published, Subscription, Transport};
 use postrider_testkit::servers::Kind;
 use postrider_testkit::within;
-use postrider_transports::outside::Options;
+use postrider_transports::broker::Options;
 
 use crate::brokers::{shared, transport};
 

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use postrider_engine::failure::Failure;
-use postrider_engine::retry::Policy;
-use postrider_engine::runtime::{BoxError, Verdict};
-use postrider_engine::transport::{
+use postrider::failure::Failure;
+use postrider::retry::Policy;
+use postrider::runtime::{BoxError, Verdict};
+use postrider::transport::{
     Handle, Message, MessageId, Published, Subscriber, Subscription, Transport, TransportError,
 };
 use postrider_testkit::{TestDb, crash, eventually};

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use postrider_engine::breaker::{Breakers, Settings};
-use postrider_engine::outbox::{self, OUTBOX};
-use postrider_engine::publisher::{Publisher, PublisherOptions};
-use postrider_engine::runtime::{BoxError, Verdict, Worker};
-use postrider_engine::transport::{
+use postrider::breaker::{Breakers, Settings};
+use postrider::outbox::{self, OUTBOX};
+use postrider::publisher::{Publisher, PublisherOptions};
+use postrider::runtime::{BoxError, Verdict, Worker};
+use postrider::transport::{
     Consumer, Handle, Message, MessageId, Published, Subscriber, Subscription, Transport,
 };
 use postrider_testkit::servers::Kind;
 use postrider_testkit::{TestDb, crash, eventually, within};
-use postrider_transports::outside::{Options, OutsideTransport};
+use postrider_transports::broker::{BrokerTransport, Options};
 use tokio_util::sync::CancellationToken;
 
 use crate::brokers::{Shared, shared, transport};
@@ -48,7 +48,7 @@ impl Names {
     }
 }
 
-async fn publish(transport: &OutsideTransport, messages: &[Message]) {
+async fn publish(transport: &BrokerTransport, messages: &[Message]) {
     within(DEADLINE, "confirmed", async || {
         let answers = Transport::publish(transport, messages).await;
         let confirmed = answers.iter().all(|a| *a == Published::Confirmed);

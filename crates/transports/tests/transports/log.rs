@@ -3,11 +3,9 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use postrider_engine::failure::Failure;
-use postrider_engine::runtime::Verdict;
-use postrider_engine::transport::{
-    Consumer, Message, MessageId, Published, Subscription, Transport,
-};
+use postrider::failure::Failure;
+use postrider::runtime::Verdict;
+use postrider::transport::{Consumer, Message, MessageId, Published, Subscription, Transport};
 use postrider_testkit::TestDb;
 use postrider_transports::PostgresTransport;
 use postrider_transports::postgres::{From, Kept, Retention};

@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use lapin::options::QueueDeclareOptions;
 use lapin::types::{AMQPValue, FieldTable};
-use postrider_engine::transport::{
-    Consumer, Message, MessageId, Published, Subscription, Transport,
-};
+use postrider::transport::{Consumer, Message, MessageId, Published, Subscription, Transport};
 use postrider_testkit::servers::Kind;
 use postrider_testkit::within;
-use postrider_transports::outside::Options;
+use postrider_transports::broker::Options;
 
 use crate::brokers::transport;
 use crate::support::database;

@@ -1,7 +1,7 @@
 //! Plans that must not flip: a group's claim reads its own part of one index, however far behind another group is.
 
-use postrider_engine::lease::Queue;
-use postrider_engine::transport::{DELIVERIES, Message, MessageId, Transport};
+use postrider::lease::Queue;
+use postrider::transport::{DELIVERIES, Message, MessageId, Transport};
 use postrider_transports::PostgresTransport;
 use sqlx::{AssertSqlSafe, Connection, Executor, Row};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider_engine::transport::{Message, MessageId, Published, Subscription, Transport};
+use postrider::transport::{Message, MessageId, Published, Subscription, Transport};
 use postrider_testkit::crash;
 use postrider_transports::PostgresTransport;
 

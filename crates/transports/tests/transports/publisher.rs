@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use postrider_engine::breaker::{Breakers, Settings};
-use postrider_engine::failure::{Category, Failure};
-use postrider_engine::outbox::{self, OUTBOX};
-use postrider_engine::publisher::{Publisher, PublisherOptions};
-use postrider_engine::retry::Policy;
-use postrider_engine::runtime::{Worker, WorkerOptions};
-use postrider_engine::transport::{
+use postrider::breaker::{Breakers, Settings};
+use postrider::failure::{Category, Failure};
+use postrider::outbox::{self, OUTBOX};
+use postrider::publisher::{Publisher, PublisherOptions};
+use postrider::retry::Policy;
+use postrider::runtime::{Worker, WorkerOptions};
+use postrider::transport::{
     Consumer, Message, MessageId, Origin, Published, Subscription, Transport, TransportError,
 };
 use postrider_testkit::{TestDb, crash, eventually};
@@ -86,7 +86,7 @@ impl Transport for Probe {
 
 struct Running {
     stop: CancellationToken,
-    task: JoinHandle<postrider_engine::Result<()>>,
+    task: JoinHandle<postrider::Result<()>>,
 }
 
 impl Running {
@@ -293,7 +293,7 @@ async fn a_transport_that_is_away_opens_the_breaker_and_costs_no_attempt() {
     let running = start(&db, probe.clone(), &breakers).await;
     let breaker = breakers.get("probe");
     eventually("the breaker opened", async || {
-        breaker.state() != postrider_engine::breaker::State::Closed
+        breaker.state() != postrider::breaker::State::Closed
     })
     .await;
     let came = drain(&*probe, 1).await;

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_engine::breaker::Breakers;
-use postrider_engine::lease::{Claim, Queue};
-use postrider_engine::outbox::{self, OUTBOX};
-use postrider_engine::publisher::{Publisher, PublisherOptions};
-use postrider_engine::runtime::{Handler, Verdict, Worker};
-use postrider_engine::transport::{MessageId, Origin, Relay, Transport};
+use postrider::breaker::Breakers;
+use postrider::lease::{Claim, Queue};
+use postrider::outbox::{self, OUTBOX};
+use postrider::publisher::{Publisher, PublisherOptions};
+use postrider::runtime::{Handler, Verdict, Worker};
+use postrider::transport::{MessageId, Origin, Relay, Transport};
 use postrider_testkit::{TestDb, eventually};
 use postrider_transports::PostgresTransport;
 use sqlx::{Executor, PgPool};
@@ -72,7 +72,7 @@ async fn what_waits_is_delivered_to_every_group_with_the_id_that_it_always_had()
     assert_eq!(transport.relay(&order).await.unwrap(), 1);
     assert_eq!(left(&pool).await, Vec::<i64>::new());
     for group in ["g", "other"] {
-        let subscription = postrider_engine::transport::Subscription::new(group, ["sent"]);
+        let subscription = postrider::transport::Subscription::new(group, ["sent"]);
         let consumer = transport.subscribe(subscription.unwrap()).await.unwrap();
         let came = consumer.receive(10, Duration::from_secs(5)).await.unwrap();
         assert_eq!(came.len(), 1, "{group}");
@@ -163,7 +163,7 @@ async fn what_is_in_the_log_already_is_not_delivered_twice() {
     // Published, then given up before it could be settled, then redriven: once in the current segment, once in an older one.
     for turned in [false, true] {
         let id = enqueue(&pool, message("sent")).await;
-        let known = postrider_engine::transport::Message::new(order.origin.mint(id), "sent", "1");
+        let known = postrider::transport::Message::new(order.origin.mint(id), "sent", "1");
         transport.publish(&[known]).await;
         if turned {
             let turn = "select postrider.turn_segment('0s')";
@@ -207,7 +207,7 @@ async fn a_publishing_worker_relays_and_still_publishes_what_needs_a_claim() {
     let stop = CancellationToken::new();
     let worker = publisher
         .options(PublisherOptions::default())
-        .others_of(worker);
+        .attach_to(worker);
     let running = tokio::spawn(worker.run(stop.clone()));
     assert_eq!(handled.recv().await, Some(own));
     eventually("the outbox is empty", async || match left(&pool).await {
@@ -250,7 +250,7 @@ async fn a_transport_in_another_database_relays_nothing() {
     let publisher = Publisher::new(transport, &breakers, pool.clone(), &OUTBOX);
     let worker = Worker::new(pool.clone(), &OUTBOX).unwrap();
     let stop = CancellationToken::new();
-    let running = tokio::spawn(publisher.await.unwrap().others_of(worker).run(stop.clone()));
+    let running = tokio::spawn(publisher.await.unwrap().attach_to(worker).run(stop.clone()));
     eventually("the outbox is empty", async || match left(&pool).await {
         left if left.is_empty() => Ok(()),
         left => Err(left),

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use postrider::migrate::{MigrateError, Migrator};
+use postrider::transport::{MessageId, Transport};
 use postrider_embedded::{Options, Postgres};
-use postrider_engine::migrate::{MigrateError, Migrator};
-use postrider_engine::transport::{MessageId, Transport};
 use postrider_testkit::TestDb;
 use postrider_transports::PostgresTransport;
 use postrider_transports::conformance::{DeadLetter, Harness, Outage};
@@ -20,7 +20,7 @@ select message_id, attempts::integer, error_code from postrider.delivery
 where consumer_group = $1 and state = 'dead' order by id";
 
 pub async fn migrate(connection: &mut PgConnection) -> Result<(), MigrateError> {
-    Migrator::new([postrider_engine::migrations()])
+    Migrator::new([postrider::migrations()])
         .run(connection)
         .await
         .map(drop)

@@ -9,12 +9,12 @@ mod caller;
 pub mod loopback;
 mod require;
 mod scope;
+mod session_cookie;
 mod token;
-mod visit;
 
 pub use caller::Caller;
 pub(crate) use caller::Doorkeeper;
 pub use require::{Require, Required, require};
 pub use scope::{Scope, Scopes, UnknownScope};
+pub use session_cookie::Visit;
 pub use token::{Authentication, NewToken, Token, TokenError, Tokens};
-pub use visit::Visit;

@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::routing::{get as route_get, post};
 use http::{HeaderMap, Request};
 use postrider_web::auth::{Authentication, NewToken, TokenError};
-use postrider_web::{Caller, Scope, Scopes, ShellOptions, Token, Tokens, require, shell};
+use postrider_web::{Caller, MiddlewareOptions, Scope, Scopes, Token, Tokens, require, shell};
 
 use crate::support::{bytes, call, get, post_json, problem, with};
 
@@ -36,10 +36,10 @@ fn house() -> House {
         .route("/operate", post(named).route_layer(require(Scope::Operate)))
         .route("/forgotten", route_get(|| async { "no scope asked" }))
         .route("/healthz", route_get(|| async { "well" }));
-    let options = ShellOptions {
+    let options = MiddlewareOptions {
         tokens: Arc::new(tokens.unwrap()),
         open: vec!["/healthz".to_owned()],
-        ..ShellOptions::default()
+        ..MiddlewareOptions::default()
     };
     House {
         router: shell(router, options),
@@ -146,7 +146,7 @@ async fn without_tokens_everybody_here_may_do_everything() {
     let named = |caller: Caller| async move { format!("{} {}", caller.name(), caller.scopes()) };
     let router = Router::new().route("/operate", post(named).route_layer(require(Scope::Operate)));
     let response = call(
-        &shell(router, ShellOptions::default()),
+        &shell(router, MiddlewareOptions::default()),
         post_json("/operate", ""),
     )
     .await;

@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use axum::response::IntoResponse;
-use postrider_engine::Error;
-use postrider_engine::digest::Digest;
-use postrider_engine::ledger::LedgerError;
+use postrider::Error;
+use postrider::digest::Digest;
+use postrider::ledger::LedgerError;
 use postrider_web::Problem;
 
 use crate::support::{problem, refusal};

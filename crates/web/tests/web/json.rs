@@ -1,6 +1,6 @@
 use axum::Router;
 use axum::routing::post;
-use postrider_web::{Json, ShellOptions, shell};
+use postrider_web::{Json, MiddlewareOptions, shell};
 use serde::{Deserialize, Serialize};
 
 use crate::support::{call, json, plain_shell, post_json, problem, refusal, request, set};
@@ -75,9 +75,9 @@ async fn only_json_content_types_are_taken() {
 
 #[tokio::test]
 async fn a_body_over_the_limit_is_refused_and_the_limit_named() {
-    let options = ShellOptions {
+    let options = MiddlewareOptions {
         body_limit: 100,
-        ..ShellOptions::default()
+        ..MiddlewareOptions::default()
     };
     let any = post(|Json(any): Json<serde_json::Value>| async { Json(any) });
     let wide = any.clone().layer(postrider_web::body_limit(1000));

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get as route_get;
-use postrider_web::{ShellOptions, shell, time_limit};
+use postrider_web::{MiddlewareOptions, shell, time_limit};
 
 use crate::support::{bytes, call, get, problem};
 
@@ -10,9 +10,9 @@ const LONG: Duration = Duration::from_secs(600);
 const SHORT: Duration = Duration::from_millis(10);
 
 fn limited(time_limit: Duration, router: Router) -> Router {
-    let options = ShellOptions {
+    let options = MiddlewareOptions {
         time_limit,
-        ..ShellOptions::default()
+        ..MiddlewareOptions::default()
     };
     shell(router, options)
 }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::post;
 use postrider_web::auth::NewToken;
-use postrider_web::{Scopes, ShellOptions, Token, Tokens, shell};
+use postrider_web::{MiddlewareOptions, Scopes, Token, Tokens, shell};
 
 use crate::support::{call, get, plain_shell, post_json, problem, with};
 
@@ -77,9 +77,9 @@ async fn a_page_of_another_origin_cannot_act_on_an_open_server() {
 async fn with_tokens_any_host_name_is_served() {
     let new = NewToken::generate();
     let token = Token::new("a", &new.sha256(), Scopes::all()).unwrap();
-    let options = ShellOptions {
+    let options = MiddlewareOptions {
         tokens: Arc::new(Tokens::new(vec![token]).unwrap()),
-        ..ShellOptions::default()
+        ..MiddlewareOptions::default()
     };
     let request = with(get("/retry"), "host", "postrider.example");
     let request = with(

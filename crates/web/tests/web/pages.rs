@@ -3,7 +3,7 @@
 use axum::Router;
 use axum::routing::get as route_get;
 use http::StatusCode;
-use postrider_web::{ProblemDetails, ShellOptions, shell};
+use postrider_web::{MiddlewareOptions, ProblemDetails, shell};
 
 use crate::support::{bytes, call, get, problem, with};
 
@@ -17,9 +17,9 @@ async fn broken() -> &'static str {
 }
 
 fn router() -> Router {
-    let options = ShellOptions {
+    let options = MiddlewareOptions {
         problem_page: Some(page),
-        ..ShellOptions::default()
+        ..MiddlewareOptions::default()
     };
     shell(Router::new().route("/broken", route_get(broken)), options)
 }

@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::response::Response;
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
-use postrider_web::{ProblemDetails, ShellOptions, shell};
+use postrider_web::{MiddlewareOptions, ProblemDetails, shell};
 use serde_json::Value;
 use tower::ServiceExt;
 
@@ -34,7 +34,7 @@ pub fn with(mut request: Request<Body>, name: &'static str, value: &str) -> Requ
 }
 
 pub fn plain_shell(router: Router) -> Router {
-    shell(router, ShellOptions::default())
+    shell(router, MiddlewareOptions::default())
 }
 
 pub async fn call(router: &Router, request: Request<Body>) -> Response {

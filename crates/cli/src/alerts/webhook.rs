@@ -1,0 +1,84 @@
+//! Telling somebody: a signed POST, through the outbox, so that it survives whatever survives.
+//!
+//! The outbox's worker makes the call itself and no broker is asked to carry it: an alert about a broker that is away
+//! must not wait for that broker.
+
+use std::{sync::Arc, time::Duration};
+
+use postrider::{
+    Error,
+    outbox::{self, Message},
+    retry::Policy,
+    runtime::{BoxError, Handler, Verdict},
+};
+use postrider_web::http_client::webhook::Webhook;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::{Alert, Settings, Standing};
+use crate::exit::{Exit, Failure};
+
+/// The outbox's word for it.
+pub(crate) const TOPIC: &str = "postrider.alert";
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Announcement {
+    /// The same on every attempt.
+    id: Uuid,
+    body: Value,
+}
+
+/// Puts the announcement into the caller's transaction. Those of one period go out in their order.
+pub(super) async fn announce(tx: &mut PgConnection, alert: &Alert) -> Result<(), Error> {
+    let kind = match alert.state {
+        Standing::Resolved => "alert.resolved",
+        Standing::Firing | Standing::Pending => "alert.firing",
+    };
+    let announcement = Announcement {
+        id: Uuid::now_v7(),
+        body: json!({ "type": kind, "alert": alert }),
+    };
+    let message = Message::new(TOPIC, &announcement)?.ordering_key(alert.id.to_string())?;
+    outbox::enqueue(tx, &message).await.map(drop)
+}
+
+/// Delivers announcements.
+pub(crate) fn handler(settings: &Settings) -> Result<Handler, Failure> {
+    let unusable =
+        |e: &(dyn std::error::Error + 'static)| Failure::caused(Exit::Config, "alerts.url", e);
+    let receiver = match settings.url.clone() {
+        Some(url) => {
+            if settings.secret.is_none() {
+                tracing::warn!("alerts.secret is not set: alerts go out unsigned");
+            }
+            let secret = settings.secret.as_deref();
+            let webhook = Webhook::new(url, secret, settings.timeout);
+            Some(Arc::new(webhook.map_err(|e| unusable(&e))?))
+        }
+        None => None,
+    };
+    let deliver = move |item: postrider::lease::Item| {
+        let receiver = receiver.clone();
+        async move {
+            let announcement: Announcement = item.read()?;
+            let Some(receiver) = receiver else {
+                tracing::info!("alerts.url is not set: nobody is told of an alert");
+                return Ok::<Verdict, BoxError>(Verdict::Done);
+            };
+            let taken = receiver.post(announcement.id, &announcement.body).await;
+            Ok(match taken {
+                Ok(()) => Verdict::Done,
+                Err(refusal) => Verdict::Retry {
+                    failure: refusal.failure,
+                    after: refusal.after,
+                },
+            })
+        }
+    };
+    // From seconds to a quarter of an hour, for about two hours: later than that, an alert is no news.
+    let policy = Policy::exponential(Duration::from_secs(2), Duration::from_secs(900), 16)
+        .map_err(|e| unusable(&e))?;
+    Ok(Handler::new(deliver).policy(policy).concurrency(4))
+}

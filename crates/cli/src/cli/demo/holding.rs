@@ -1,0 +1,123 @@
+//! Who holds what: which items a worker has leases on, and whether they were finished since.
+
+use std::collections::BTreeMap;
+
+use postrider::lease::WorkTable;
+use sqlx::{AssertSqlSafe, PgPool};
+
+use crate::services;
+
+/// Items that somebody holds, by table; each with the service that it belongs to.
+#[derive(Debug, Default, Clone)]
+pub struct Holding(BTreeMap<&'static str, Vec<(i64, &'static str)>>);
+
+impl Holding {
+    /// What the worker processes of this number hold now.
+    pub async fn of(pool: &PgPool, pid: u32) -> Result<Self, sqlx::Error> {
+        let mut holding = BTreeMap::new();
+        for table in services::work_tables() {
+            let held: Vec<(i64, String)> = sqlx::query_as(AssertSqlSafe(held_by(table)))
+                .bind(format!("pid-{pid}"))
+                .fetch_all(pool)
+                .await?;
+            let named = |(id, kind): (i64, String)| (id, service_of(table.name, &kind));
+            holding.insert(table.name, held.into_iter().map(named).collect());
+        }
+        Ok(Self(holding))
+    }
+
+    /// How many items of each service.
+    pub fn by_service(&self) -> BTreeMap<&'static str, usize> {
+        let mut counts = BTreeMap::new();
+        for (_, service) in self.0.values().flatten() {
+            *counts.entry(*service).or_default() += 1;
+        }
+        counts
+    }
+
+    /// How many items in all.
+    pub fn len(&self) -> usize {
+        self.0.values().map(Vec::len).sum()
+    }
+
+    /// Those that nobody has finished yet.
+    pub async fn unfinished(&self, pool: &PgPool) -> Result<Self, sqlx::Error> {
+        let mut left = BTreeMap::new();
+        for table in services::work_tables() {
+            let Some(held) = self.0.get(table.name).filter(|held| !held.is_empty()) else {
+                continue;
+            };
+            let ids: Vec<i64> = held.iter().map(|(id, _)| *id).collect();
+            let open: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(unfinished(table)))
+                .bind(ids)
+                .fetch_all(pool)
+                .await?;
+            let mut held = held.clone();
+            held.retain(|(id, _)| open.contains(id));
+            left.insert(table.name, held);
+        }
+        Ok(Self(left))
+    }
+}
+
+fn held_by(table: &WorkTable) -> String {
+    let c = &table.columns;
+    format!(
+        "select t.{id}, {kind} from {name} t join postrider.worker w on w.id = t.{owner}
+where w.name = $1 and t.{state} = '{leased}'::{state_type}",
+        id = c.id,
+        kind = table
+            .kind
+            .map_or("''::text".to_owned(), |kind| format!("t.{kind}::text")),
+        name = table.name,
+        owner = c.owner,
+        state = c.state,
+        leased = table.states.leased,
+        state_type = table.state_type,
+    )
+}
+
+fn unfinished(table: &WorkTable) -> String {
+    let c = &table.columns;
+    format!(
+        "select {id} from {name} where {id} = any($1) and {finished} is null",
+        id = c.id,
+        name = table.name,
+        finished = c.finished,
+    )
+}
+
+/// To which service an item belongs; the common tables say so by its kind: a topic or a group of consumers.
+pub fn service_of(table: &str, kind: &str) -> &'static str {
+    let word = |text: &str| text.split(['.', '_']).next().unwrap_or_default().to_owned();
+    let word = match word(table) {
+        common if common == "postrider" => word(kind),
+        own => own,
+    };
+    match word.as_str() {
+        "orders" => "orders",
+        "exports" => "exports",
+        "evidence" => "evidence",
+        "protocols" => "protocols",
+        "payments" | "payment" | "wallet" => "payments",
+        _ => "others",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_table_of_a_service_is_counted_for_it() {
+        let own = services::work_tables().filter(|table| !table.name.starts_with("postrider."));
+        for table in own {
+            assert_ne!(service_of(table.name, ""), "others", "{}", table.name);
+        }
+        assert_eq!(service_of("postrider.delivery", "wallet"), "payments");
+        assert_eq!(
+            service_of("postrider.delivery", "evidence.notify"),
+            "evidence"
+        );
+    }
+}

@@ -1,0 +1,121 @@
+//! The console: pages for operators at `/`, rendered by the server.
+//!
+//! The promises: everything can be read without script, on a phone, in light and dark; what came from outside is text
+//! and never markup; nobody sees a page without the scope `read`, and nobody changes anything without `operate`, a form
+//! that we gave them and a page on which they said yes.
+//!
+//! Gauge order: [`visitor`] (who looks), [`page`] (what every page has), then the pages themselves.
+
+mod alerts;
+mod assets;
+mod chart;
+mod dead;
+mod format;
+mod history;
+mod login;
+mod overview;
+mod page;
+mod problem;
+mod services;
+mod session;
+mod trace;
+mod user;
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    middleware::from_fn_with_state,
+    routing::{get, post},
+};
+use postrider_web::Tokens;
+use serde::Deserialize;
+use sqlx::PgPool;
+
+pub use problem::page as problem_page;
+
+use crate::{http::State, operate::Operate, services::Apis};
+
+/// The addresses that the console answers. It knows its visitors itself and sends strangers to the login page, so the
+/// shell lets everybody come so far.
+pub const PATHS: [&str; 18] = [
+    "/",
+    "/services/{name}",
+    "/services/{name}/act",
+    "/services/payments/reconcile",
+    "/dead",
+    "/dead/{table}/{id}",
+    "/dead/confirm",
+    "/dead/act",
+    "/dead/stop",
+    "/trace/{id}",
+    "/search",
+    "/alerts/board",
+    "/login",
+    "/logout",
+    "/assets/console.css",
+    "/assets/console.js",
+    "/assets/icon.svg",
+    "/favicon.ico",
+];
+
+/// `[console]`
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// How long a login holds.
+    #[serde(with = "postrider::duration")]
+    pub session: Duration,
+}
+
+/// What the pages need. Cheap to clone.
+#[derive(Clone)]
+pub struct Console {
+    pool: PgPool,
+    apis: Arc<Apis>,
+    operate: Operate,
+    alerts: crate::alerts::State,
+    history: Arc<history::History>,
+    sessions: session::Sessions,
+}
+
+impl Console {
+    /// A console over these services, for callers with these tokens. Call it inside a tokio runtime.
+    #[must_use]
+    pub fn new(state: &State, tokens: &Arc<Tokens>, settings: Settings) -> Self {
+        let pool = state.pool.clone();
+        Self {
+            pool: pool.clone(),
+            alerts: state.alerts.clone(),
+            apis: Arc::clone(&state.apis),
+            operate: state.operate.clone(),
+            history: history::History::begin(state.operate.clone()),
+            sessions: session::Sessions::new(pool, Arc::clone(tokens), settings.session),
+        }
+    }
+}
+
+/// All pages, forms and assets.
+pub fn routes(console: Console) -> Router {
+    let pages = Router::new()
+        .route("/", get(overview::page))
+        .route("/services/{name}", get(services::page))
+        .route("/services/{name}/act", post(services::act))
+        .route("/services/payments/reconcile", post(services::reconcile))
+        .route("/dead", get(dead::page))
+        .route("/dead/{table}/{id}", get(dead::letter))
+        .route("/dead/confirm", post(dead::confirm))
+        .route("/dead/act", post(dead::act))
+        .route("/dead/stop", post(dead::stop))
+        .route("/trace/{id}", get(trace::page))
+        .route("/search", get(trace::search))
+        .route("/alerts/board", get(alerts::page))
+        .route_layer(from_fn_with_state(console.clone(), user::admit));
+    let door = Router::new()
+        .route("/login", get(login::page).post(login::enter))
+        .route("/logout", post(login::leave));
+    pages
+        .merge(door)
+        .with_state(console)
+        .merge(assets::routes())
+}

@@ -1,0 +1,231 @@
+//! Who looks at a page, and the forms that only they could have sent.
+//!
+//! A visitor is known by a session, by the `Authorization` header, or, where no tokens are configured, by being on this
+//! machine. Every browser gets a cookie at its first page; the mark in our forms is derived from it.
+
+use axum::{
+    extract::{FromRequest, FromRequestParts, Request, State},
+    http::{HeaderMap, HeaderName, StatusCode, header, request::Parts},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use postrider_web::{
+    Caller, Problem, Scope,
+    auth::Visit,
+    body,
+    error_code::codes::{
+        CROSS_ORIGIN, FORM_EXPIRED, INVALID_BODY, UNAUTHORIZED, UNSUPPORTED_MEDIA_TYPE,
+    },
+};
+
+use super::{Console, format, login};
+
+/// The cookie's name.
+const COOKIE: &str = "postrider_visit";
+
+/// No form of ours is longer.
+const LARGEST_FORM: usize = 256 * 1024;
+
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Somebody who may look.
+#[derive(Debug, Clone)]
+pub(super) struct User {
+    /// Who.
+    pub caller: Caller,
+    /// What marks their forms.
+    pub visit: Visit,
+    /// Are they logged in, so that they can log out?
+    pub by_session: bool,
+    /// So many alerts fire while they look.
+    pub firing: usize,
+}
+
+impl User {
+    /// May they change anything?
+    pub fn may_operate(&self) -> bool {
+        self.caller.scopes().contains(Scope::Operate)
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for User {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let known = parts.extensions.get::<Self>().cloned();
+        known.ok_or_else(|| Problem::internal("a page of the console lacks its visitor"))
+    }
+}
+
+/// Lets those in who may read; strangers are shown the way to the login page.
+pub(super) async fn admit(
+    State(console): State<Console>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let (visit, is_new) = visit_of(request.headers());
+    let secure = is_https(request.headers());
+    let (caller, by_session) = match request.extensions().get::<Caller>().cloned() {
+        Some(caller) => (Some(caller), false),
+        None if is_new => (None, false),
+        None => match console.sessions.caller(&visit).await {
+            Ok(caller) => (caller, true),
+            Err(error) => return Problem::from(error).into_response(),
+        },
+    };
+    let Some(caller) = caller else {
+        return stranger(&request);
+    };
+    if let Err(problem) = caller.must_have(Scope::Read) {
+        return problem.into_response();
+    }
+    request.extensions_mut().insert(User {
+        caller: caller.clone(),
+        visit: visit.clone(),
+        by_session,
+        firing: console.alerts.firing().len(),
+    });
+    let mut response = next.run(request).await;
+    // For the access log.
+    response.extensions_mut().insert(caller);
+    if is_new {
+        give(&visit, &console, secure, &mut response);
+    }
+    response
+}
+
+/// The visit of this browser, and whether it begins only now.
+pub(super) fn visit_of(headers: &HeaderMap) -> (Visit, bool) {
+    match Visit::from_cookie(headers, COOKIE) {
+        Some(visit) => (visit, false),
+        None => (Visit::generate(), true),
+    }
+}
+
+/// Gives the browser its cookie.
+pub(super) fn give(visit: &Visit, console: &Console, secure: bool, response: &mut Response) {
+    let cookie = visit.cookie(COOKIE, console.sessions.lasts(), secure);
+    response.headers_mut().append(header::SET_COOKIE, cookie);
+}
+
+/// Takes it away again.
+pub(super) fn take(secure: bool, response: &mut Response) {
+    let cookie = Visit::forget(COOKIE, secure);
+    response.headers_mut().append(header::SET_COOKIE, cookie);
+}
+
+/// Did the browser come over TLS? Only a proxy in front of us knows. Whoever lies about it makes their own cookie safer.
+pub(super) fn is_https(headers: &HeaderMap) -> bool {
+    let proto = headers.get("x-forwarded-proto");
+    proto.is_some_and(|proto| proto.as_bytes().eq_ignore_ascii_case(b"https"))
+}
+
+fn stranger(request: &Request) -> Response {
+    if request.method().is_safe() {
+        let wanted = request
+            .uri()
+            .path_and_query()
+            .map_or("/", |wanted| wanted.as_str());
+        let login = format!("/login?next={}", format::in_query(wanted));
+        return (StatusCode::SEE_OTHER, [(header::LOCATION, login)]).into_response();
+    }
+    Problem::new(
+        &UNAUTHORIZED,
+        "You are not logged in, or your session has ended, and nothing was done. Log in and do it again.",
+    )
+    .into_response()
+}
+
+/// A form that this visitor got from us.
+pub(super) struct Form(Vec<(String, String)>);
+
+impl Form {
+    /// The value of a field; empty if it is missing.
+    pub fn get(&self, name: &str) -> &str {
+        let field = self.0.iter().find(|(field, _)| field == name);
+        field.map_or("", |(_, value)| value)
+    }
+
+    /// Every value of a field that may come more than once.
+    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0
+            .iter()
+            .filter(move |(field, _)| field == name)
+            .map(|(_, value)| value.as_str())
+    }
+}
+
+impl FromRequest<Console> for Form {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &Console) -> Result<Self, Problem> {
+        let headers = request.headers();
+        let site = headers.get(FETCH_SITE);
+        if site.is_some_and(|site| site != "same-origin" && site != "none") {
+            return Err(Problem::new(
+                &CROSS_ORIGIN,
+                "A page of another origin sent this form; nothing was done.",
+            ));
+        }
+        let kind = headers.get(header::CONTENT_TYPE);
+        let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        if !kind.starts_with("application/x-www-form-urlencoded") {
+            return Err(Problem::new(
+                &UNSUPPORTED_MEDIA_TYPE,
+                "The console's forms come as application/x-www-form-urlencoded.",
+            ));
+        }
+        let visit = Visit::from_cookie(headers, COOKIE);
+        let bytes = body::read_at_most(request, LARGEST_FORM).await?;
+        let form = Self(url::form_urlencoded::parse(&bytes).into_owned().collect());
+        let ours = visit.is_some_and(|visit| visit.made(form.get("form")));
+        if !ours {
+            return Err(Problem::new(
+                &FORM_EXPIRED,
+                "This form is not one that your browser got in this session; nothing was done. Open the page again and repeat it.",
+            ));
+        }
+        if form.0.iter().any(|(_, value)| value.contains('\0')) {
+            return Err(Problem::new(
+                &INVALID_BODY,
+                "A field holds the NUL character, which cannot be stored.",
+            ));
+        }
+        Ok(form)
+    }
+}
+
+/// Where to go after the login: a path of ours, whatever the address says.
+pub(super) fn safe_path(wanted: &str) -> &str {
+    let local = wanted.starts_with('/')
+        && !wanted.starts_with("//")
+        && !wanted.contains(['\\', '\r', '\n', '\t'])
+        && wanted.is_ascii();
+    if local && !wanted.starts_with(login::PATH) {
+        wanted
+    } else {
+        "/"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_never_leads_away_from_us() {
+        for path in ["/", "/dead?filter=code:X", "/services/orders"] {
+            assert_eq!(safe_path(path), path);
+        }
+        for path in [
+            "",
+            "//evil.example",
+            "/\\evil.example",
+            "https://evil.example",
+            "/login?next=/",
+            "/a\r\nb",
+        ] {
+            assert_eq!(safe_path(path), "/", "{path:?}");
+        }
+    }
+}

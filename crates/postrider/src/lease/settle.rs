@@ -1,0 +1,401 @@
+//! Settling: how an item is let go, fenced, in batches, together with its journal.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use postrider_crashpoint as crashpoint;
+use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
+
+use super::ctid::Ctid;
+use super::{Lease, LostLease, Queue, seconds};
+use crate::Result;
+use crate::attempts::{self, Entry};
+use crate::conn::{StickyConn, answer};
+use crate::error::is_conflict;
+use crate::failure::Failure;
+use crate::runtime::AfterCommit;
+
+const CONFLICT_RETRIES: u32 = 5;
+
+const STRANDED_AT_ONCE: i32 = 1_000;
+
+/// What became of an attempt.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// It is done.
+    Done,
+    /// It failed and is tried again after this long; an attempt is spent.
+    Retry {
+        /// How long to wait.
+        after: Duration,
+        /// What went wrong.
+        failure: Failure,
+    },
+    /// It can't be done now; later, at no cost.
+    Snooze {
+        /// How long to wait.
+        after: Duration,
+    },
+    /// It failed for good; an attempt is spent.
+    Dead {
+        /// What went wrong.
+        failure: Failure,
+    },
+    /// It was lost too often and is not tried again; no attempt is spent, for none was made.
+    Abandoned {
+        /// What went wrong.
+        failure: Failure,
+    },
+    /// It was not tried: it goes back to its place, at no cost.
+    GiveBack,
+}
+
+/// A lease and what to do with its item.
+#[derive(Debug)]
+pub struct Settlement {
+    pub(crate) lease: Lease,
+    pub(crate) outcome: Outcome,
+    pub(crate) took: Duration,
+    pub(crate) told: AfterCommit,
+}
+
+impl Settlement {
+    /// Settles this lease so.
+    #[must_use]
+    pub fn new(lease: Lease, outcome: Outcome) -> Self {
+        Self {
+            lease,
+            outcome,
+            took: Duration::ZERO,
+            told: AfterCommit::default(),
+        }
+    }
+
+    /// How long the attempt ran, for the journal.
+    #[must_use]
+    pub const fn took(mut self, took: Duration) -> Self {
+        self.took = took;
+        self
+    }
+
+    /// Who wants to know when it has committed.
+    pub(crate) fn told(mut self, told: AfterCommit) -> Self {
+        self.told = told;
+        self
+    }
+}
+
+/// What a settling batch did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// How many items were settled.
+    pub settled: usize,
+    /// Leases that were no longer the caller's; their items were not touched.
+    pub lost: Vec<LostLease>,
+    /// Ordering keys whose next item could not be made due because an open transaction enqueues to them;
+    /// hand them to [`Queue::promote`] a little later.
+    pub busy_keys: Vec<String>,
+}
+
+impl Queue {
+    /// Settles one item in the caller's transaction. On [`crate::Error::LostLease`] roll it back: the caller's own
+    /// writes must not count either.
+    pub async fn settle_in(
+        &self,
+        transaction: &mut PgConnection,
+        worker: &str,
+        lease: Lease,
+        outcome: Outcome,
+    ) -> Result<Settled> {
+        let settled = self
+            .settle_many_in(transaction, worker, &[Settlement::new(lease, outcome)])
+            .await?;
+        match settled.lost.first() {
+            Some(lost) => Err((*lost).into()),
+            None => Ok(settled),
+        }
+    }
+
+    /// Settles a batch. Lost leases are reported, the others are settled.
+    ///
+    /// If the connection breaks, the outcome is unknown: what was not settled is claimed again when its lease runs out.
+    pub async fn settle(
+        &self,
+        pool: &PgPool,
+        worker: &str,
+        batch: Vec<Settlement>,
+    ) -> Result<Settled> {
+        let mut connection = StickyConn::new(pool.clone());
+        self.settle_batch(&mut connection, worker, &batch).await
+    }
+
+    /// The same without consuming, for the runtime, which repeats after a lost connection.
+    pub(crate) async fn settle_batch(
+        &self,
+        connection: &mut StickyConn,
+        worker: &str,
+        batch: &[Settlement],
+    ) -> Result<Settled> {
+        let mut conflicts = 0;
+        loop {
+            let mut held = connection.take().await?;
+            let settled = answer(self.patience, self.settle_on(&mut held, worker, batch)).await;
+            match connection.end(held, settled) {
+                Err(crate::Error::Database(error))
+                    if is_conflict(&error) && conflicts < CONFLICT_RETRIES =>
+                {
+                    conflicts += 1;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn settle_on(
+        &self,
+        connection: &mut PgConnection,
+        worker: &str,
+        batch: &[Settlement],
+    ) -> Result<Settled> {
+        crashpoint::point!("settle.before")?;
+        // The usual batch is one statement: everything done at the first try, nothing to promote.
+        if batch.iter().all(is_plain_success) {
+            let settled = self.settle_many_in(connection, worker, batch).await?;
+            crashpoint::point!("settle.after_plain")?;
+            return Ok(settled);
+        }
+        let mut tx = connection.begin().await?;
+        let settled = self.settle_many_in(&mut tx, worker, batch).await?;
+        crashpoint::point!("settle.before_commit")?;
+        tx.commit().await?;
+        crashpoint::point!("settle.after_commit")?;
+        Ok(settled)
+    }
+
+    /// Settles a batch in the caller's transaction; whether a lost lease spoils it is the caller's to say.
+    pub async fn settle_many_in(
+        &self,
+        transaction: &mut PgConnection,
+        worker: &str,
+        batch: &[Settlement],
+    ) -> Result<Settled> {
+        let batch = batch.iter().collect();
+        self.settle_these_in(transaction, worker, batch).await
+    }
+
+    pub(crate) async fn settle_these_in(
+        &self,
+        transaction: &mut PgConnection,
+        worker: &str,
+        mut batch: Vec<&Settlement>,
+    ) -> Result<Settled> {
+        // In one order everywhere, so that two statements over the same rows can't wait for each other.
+        batch.sort_unstable_by_key(|settlement| settlement.lease.id);
+        let (mut held, mut lost) = (Vec::with_capacity(batch.len()), Vec::new());
+        while !batch.is_empty() {
+            let (now, next) = one_of_each(batch);
+            let settled = self.settle_distinct(transaction, worker, &now).await?;
+            for settlement in now {
+                if settled.contains(&settlement.lease.id) {
+                    held.push(settlement);
+                } else {
+                    lost.push(settlement);
+                }
+            }
+            batch = next;
+        }
+        crashpoint::point!("settle.before_journal")?;
+        let entries: Vec<Entry<'_>> = held.iter().filter_map(|s| entry(s)).collect();
+        attempts::append(transaction, self.table.name, worker, &entries).await?;
+
+        let keys: Vec<&str> = held
+            .iter()
+            .filter(|s| is_final(&s.outcome))
+            .filter_map(|s| s.lease.ordering_key.as_deref())
+            .collect();
+        Ok(Settled {
+            settled: held.len(),
+            lost: lost.iter().map(|s| self.lost(s.lease.id)).collect(),
+            busy_keys: self.promote(transaction, &keys).await?,
+        })
+    }
+
+    /// Settles at most one lease of each item; returns the ids of those that were held.
+    async fn settle_distinct(
+        &self,
+        transaction: &mut PgConnection,
+        worker: &str,
+        batch: &[&Settlement],
+    ) -> Result<HashSet<i64>> {
+        let (done, other): (Vec<&Settlement>, Vec<&Settlement>) = batch
+            .iter()
+            .copied()
+            .partition(|settlement| settlement.outcome == Outcome::Done);
+        let mut settled = if done.is_empty() {
+            HashSet::with_capacity(batch.len())
+        } else {
+            self.finish(transaction, worker, &done).await?
+        };
+        if !other.is_empty() {
+            settled.extend(self.release(transaction, &other).await?);
+        }
+        Ok(settled)
+    }
+
+    /// Makes the next item of each of these ordering keys due; returns the keys to try again later.
+    pub async fn promote(
+        &self,
+        connection: &mut PgConnection,
+        keys: &[impl AsRef<str> + Sync],
+    ) -> Result<Vec<String>> {
+        let Some(promote) = &self.sql.promote else {
+            return Ok(Vec::new());
+        };
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        crashpoint::point!("promote.before")?;
+        let keys: Vec<&str> = keys.iter().map(AsRef::as_ref).collect();
+        Ok(sqlx::query_scalar(AssertSqlSafe(promote.clone()))
+            .bind(keys)
+            .fetch_one(connection)
+            .await?)
+    }
+
+    /// Makes the next item due for keys whose head is gone without a successor: a backstop, safe to run at any time.
+    pub async fn promote_stranded(&self, connection: &mut PgConnection) -> Result<usize> {
+        let Some(stranded) = &self.sql.stranded else {
+            return Ok(0);
+        };
+        let keys: Vec<String> = sqlx::query_scalar(AssertSqlSafe(stranded.clone()))
+            .bind(STRANDED_AT_ONCE)
+            .fetch_one(&mut *connection)
+            .await?;
+        self.promote(connection, &keys).await?;
+        Ok(keys.len())
+    }
+
+    /// Most rows lie where they were claimed; the others are looked up by their ids.
+    async fn finish(
+        &self,
+        connection: &mut PgConnection,
+        worker: &str,
+        batch: &[&Settlement],
+    ) -> Result<HashSet<i64>> {
+        let (ids, fences) = keys(batch);
+        let places: Vec<Ctid> = batch.iter().map(|s| s.lease.place).collect();
+        let in_place: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(self.sql.done_in_place.clone()))
+            .bind(ids)
+            .bind(fences)
+            .bind(worker)
+            .bind(places)
+            .fetch_one(&mut *connection)
+            .await?;
+        let mut finished: HashSet<i64> = in_place.into_iter().collect();
+        if finished.len() == batch.len() {
+            return Ok(finished);
+        }
+        let moved: Vec<&Settlement> = batch
+            .iter()
+            .copied()
+            .filter(|s| !finished.contains(&s.lease.id))
+            .collect();
+        let (ids, fences) = keys(&moved);
+        let elsewhere: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(self.sql.done.clone()))
+            .bind(ids)
+            .bind(fences)
+            .bind(worker)
+            .fetch_one(connection)
+            .await?;
+        finished.extend(elsewhere);
+        Ok(finished)
+    }
+
+    async fn release(
+        &self,
+        connection: &mut PgConnection,
+        batch: &[&Settlement],
+    ) -> Result<Vec<i64>> {
+        let (ids, fences) = keys(batch);
+        let mut verbs = Vec::with_capacity(batch.len());
+        let mut delays = Vec::with_capacity(batch.len());
+        let mut spent: Vec<i16> = Vec::with_capacity(batch.len());
+        let mut failures: Vec<Option<&Failure>> = Vec::with_capacity(batch.len());
+        let mut causes: Vec<Option<String>> = Vec::with_capacity(batch.len());
+        for settlement in batch {
+            let (verb, delay, cost, failure) = match &settlement.outcome {
+                Outcome::Retry { after, failure } => ("r", *after, 1, Some(failure)),
+                Outcome::Snooze { after } => ("s", *after, 0, None),
+                Outcome::Dead { failure } => ("d", Duration::ZERO, 1, Some(failure)),
+                Outcome::Abandoned { failure } => ("d", Duration::ZERO, 0, Some(failure)),
+                Outcome::GiveBack | Outcome::Done => ("g", Duration::ZERO, 0, None),
+            };
+            verbs.push(verb);
+            delays.push(seconds(delay));
+            spent.push(cost);
+            failures.push(failure);
+            causes.push(failure.filter(|_| verb == "d").map(Failure::signature));
+        }
+        let part = |of: fn(&Failure) -> &str| -> Vec<Option<&str>> {
+            failures.iter().map(|failure| failure.map(of)).collect()
+        };
+        Ok(sqlx::query_scalar(AssertSqlSafe(self.sql.release.clone()))
+            .bind(ids)
+            .bind(fences)
+            .bind(verbs)
+            .bind(delays)
+            .bind(spent)
+            .bind(part(Failure::code))
+            .bind(part(|failure| failure.category().as_str()))
+            .bind(part(Failure::message))
+            .bind(causes)
+            .fetch_all(connection)
+            .await?)
+    }
+}
+
+/// Takes one lease of each item from a batch that is sorted by item; the second part has the others.
+///
+/// A worker can hold two leases of one item, one of them stale. The database's answer names items alone, so both in one
+/// statement would count as held.
+fn one_of_each(batch: Vec<&Settlement>) -> (Vec<&Settlement>, Vec<&Settlement>) {
+    let mut last = None;
+    batch
+        .into_iter()
+        .partition(|settlement| last.replace(settlement.lease.id) != Some(settlement.lease.id))
+}
+
+fn keys(batch: &[&Settlement]) -> (Vec<i64>, Vec<i64>) {
+    batch.iter().map(|s| (s.lease.id, s.lease.fence)).unzip()
+}
+
+/// Nobody needs to be told more than that it is done.
+fn is_plain_success(settlement: &Settlement) -> bool {
+    settlement.outcome == Outcome::Done
+        && settlement.lease.attempts == 0
+        && settlement.lease.ordering_key.is_none()
+}
+
+const fn is_final(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Done | Outcome::Dead { .. } | Outcome::Abandoned { .. } => true,
+        Outcome::Retry { .. } | Outcome::Snooze { .. } | Outcome::GiveBack => false,
+    }
+}
+
+fn entry(settlement: &Settlement) -> Option<Entry<'_>> {
+    let (outcome, failure) = match &settlement.outcome {
+        Outcome::Done if settlement.lease.attempts == 0 => return None,
+        Outcome::Done => ("done", None),
+        Outcome::Retry { failure, .. } => ("retry", Some(failure)),
+        Outcome::Dead { failure } | Outcome::Abandoned { failure } => ("dead", Some(failure)),
+        Outcome::Snooze { .. } | Outcome::GiveBack => return None,
+    };
+    Some(Entry {
+        item_id: settlement.lease.id,
+        attempt: settlement.lease.attempts + 1,
+        took: settlement.took,
+        outcome,
+        failure,
+    })
+}

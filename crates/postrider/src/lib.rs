@@ -1,0 +1,77 @@
+//! Durable work on PostgreSQL.
+//!
+//! The promise: work that was accepted is never lost, never done twice in the database, and never hidden when it
+//! fails. Delivery is at least once; an effect that commits in PostgreSQL happens exactly once; every outside effect
+//! carries a stable id.
+//!
+//! Gauge order: [`lease`] (one owner at a time), [`outbox`] (accept with your transaction), [`runtime`] (the worker),
+//! [`dead_letter`] (what was given up); then [`inbox`], [`ledger`], [`leader`], [`breaker`] and [`doctor`].
+//! The schema comes from [`migrations`], run by a [`migrate::Migrator`].
+
+pub mod analyze;
+pub mod attempts;
+pub mod audit;
+pub mod batcher;
+pub mod breaker;
+pub mod catch_panic;
+mod conn;
+pub mod counters;
+pub mod dead_letter;
+pub mod digest;
+pub mod doctor;
+pub mod duration;
+pub mod error;
+pub mod failure;
+pub mod gauges;
+pub mod inbox;
+pub mod leader;
+pub mod lease;
+pub mod ledger;
+pub mod limits;
+mod lock_wait;
+pub mod migrate;
+pub mod outbox;
+pub mod pool;
+pub mod publisher;
+pub mod queue_stats;
+pub mod retry;
+pub mod runtime;
+pub mod settings;
+pub mod timeline;
+pub mod transport;
+pub mod wake;
+
+pub use error::{Error, Result};
+
+/// The engine's own schema, `postrider`.
+#[must_use]
+pub const fn migrations() -> migrate::MigrationSet {
+    migration_set!(
+        "postrider",
+        [
+            "0001_outbox",
+            "0002_enqueue",
+            "0003_records",
+            "0100_ledger",
+            "0101_inbox",
+            "0102_leader",
+            "0103_breaker",
+            "0200_installation",
+            "0201_subscription",
+            "0202_message_log",
+            "0203_delivery",
+            "0204_publish",
+            "0205_replay",
+            "0206_take_in",
+            "0300_cause",
+            "0301_operation",
+            "0302_trace",
+            "0303_alert",
+            "0304_least_privilege",
+            "0305_completion",
+            "0306_steady_plans",
+            "0307_relay",
+            "0308_keyed"
+        ]
+    )
+}

@@ -1,0 +1,67 @@
+//! Plans follow tables that grow, before the server looks by itself.
+
+use postrider::{analyze, lease::Queue, outbox::OUTBOX};
+use sqlx::{AssertSqlSafe, Executor};
+
+use crate::support::{database, plan};
+
+const TEN: &str =
+    "insert into postrider.outbox (topic, payload) select 't', '1' from generate_series(1, 10)";
+
+const MANY: &str = "
+insert into postrider.outbox (topic, payload)
+select 't', to_json(repeat('x', 800)) from generate_series(1, 4000)";
+
+#[tokio::test]
+async fn a_plan_kept_from_a_small_table_goes_when_the_table_has_grown() {
+    let db = database().await;
+    let (pool, mut connection) = (db.pool(), db.connect().await);
+    let statements = Queue::new(&OUTBOX).unwrap().statements();
+    let (_, claim) = statements
+        .iter()
+        .find(|(name, _)| *name == "claim_any")
+        .unwrap();
+    let prepare = format!(
+        "set random_page_cost = 4; set plan_cache_mode = force_generic_plan; prepare p as {claim}"
+    );
+    for script in [TEN, "analyze postrider.outbox", &prepare] {
+        connection.execute(AssertSqlSafe(script)).await.unwrap();
+    }
+    let call = "execute p(30, 1, 'me', null, 0, 500, 1, 0)";
+    let small = plan(&mut connection, call).await;
+    assert!(small.contains("Seq Scan on outbox"), "{small}");
+    assert_eq!(analyze::refresh(&pool).await.unwrap(), [""; 0]);
+
+    connection.execute(MANY).await.unwrap();
+    let kept = plan(&mut connection, call).await;
+    assert!(kept.contains("Seq Scan on outbox"), "{kept}");
+
+    assert_eq!(analyze::refresh(&pool).await.unwrap(), ["postrider.outbox"]);
+    let large = plan(&mut connection, call).await;
+    assert!(!large.contains("Seq Scan on outbox"), "{large}");
+    assert_eq!(
+        analyze::refresh(&pool).await.unwrap(),
+        [""; 0],
+        "once is enough"
+    );
+}
+
+#[tokio::test]
+async fn a_table_that_was_empty_when_it_was_looked_at_is_looked_at_again() {
+    let db = database().await;
+    let pool = db.pool();
+    // The pages stay, and the server believes that they hold nothing.
+    for script in [
+        MANY,
+        "delete from postrider.outbox",
+        "analyze postrider.outbox",
+        MANY,
+    ] {
+        pool.execute(script).await.unwrap();
+    }
+    crate::support::eventually("the rows are counted and looked at", async || {
+        analyze::refresh(&pool).await.unwrap() == ["postrider.outbox"]
+    })
+    .await;
+    assert_eq!(analyze::refresh(&pool).await.unwrap(), [""; 0]);
+}

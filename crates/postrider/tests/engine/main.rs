@@ -1,0 +1,33 @@
+//! The engine against a real PostgreSQL: one binary, one module per concept.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod analyze;
+mod batcher;
+mod breaker;
+mod dead_letter;
+mod dead_letter_remote;
+mod digest;
+mod doctor;
+mod examples;
+mod failure;
+mod gauges;
+mod history;
+mod inbox;
+mod leader;
+mod lease;
+mod ledger;
+mod limits;
+mod migrate;
+mod operate;
+mod outbox;
+mod queue_stats;
+mod retry;
+mod runtime;
+mod schema;
+mod support;
+
+/// How many cases each property is tried with; `PROPTEST_CASES` asks for more.
+fn cases() -> u32 {
+    let asked = std::env::var("PROPTEST_CASES").ok();
+    asked.and_then(|text| text.parse().ok()).unwrap_or(10_000)
+}

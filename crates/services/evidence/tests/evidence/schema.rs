@@ -1,0 +1,118 @@
+//! The tables as people query them.
+
+use postrider_evidence::{ATTACH_TASKS, model::Code};
+
+use crate::support::House;
+
+#[tokio::test]
+async fn every_column_of_the_pattern_is_there() {
+    let house = House::new().await;
+    for (table, columns) in [
+        (
+            "file_job_artifact",
+            "id file_job_id file_job_row_id case_id file_name file_type file_size_bytes s3_key attachment_status \
+             attachment_error_code attachment_error_message attached_at attempt_count retry_count retry_status \
+             next_retry_at last_retry_at error_category is_retryable created_at updated_at",
+        ),
+        (
+            "file_job_row",
+            "evidence_count evidence_attached_count evidence_failed_count evidence_status evidence_failed_files \
+             evidence_completed_at",
+        ),
+        ("file_job", "id n1_sent_at n2_sent_at"),
+    ] {
+        let found: Vec<String> = sqlx::query_scalar(
+            "select column_name::text from information_schema.columns where table_schema = 'evidence' and table_name = $1",
+        )
+        .bind(table)
+        .fetch_all(&house.pool)
+        .await
+        .unwrap();
+        for column in columns.split_whitespace() {
+            assert!(found.iter().any(|name| name == column), "{table}.{column}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_database_and_the_program_agree_on_every_codes_category() {
+    let house = House::new().await;
+    for code in Code::ALL {
+        let category: String = sqlx::query_scalar("select evidence.error_category($1)")
+            .bind(code.as_str())
+            .fetch_one(&house.pool)
+            .await
+            .unwrap();
+        assert_eq!(category, code.category().as_str(), "{code:?}");
+    }
+    let unknown: String = house
+        .scalar("select evidence.error_category('SOMETHING')")
+        .await;
+    assert_eq!(unknown, "SYSTEM");
+    let seeds: String = house
+        .scalar("select evidence.error_category('UNAUTHORIZED')")
+        .await;
+    assert_eq!(seeds, "AUTH");
+}
+
+#[tokio::test]
+async fn claims_of_tasks_use_their_index_and_every_statement_can_be_prepared() {
+    let house = House::new().await;
+    let queue = postrider::lease::Queue::new(&ATTACH_TASKS).unwrap();
+    house
+        .execute(
+            "insert into evidence.attach_task (event_id, file_job_id, file_job_row_id, is_retry)
+             select gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), false from generate_series(1, 5000)",
+        )
+        .await;
+    house.execute("analyze evidence.attach_task").await;
+    let mut connection = house.pool.acquire().await.unwrap();
+    for (name, text) in queue.statements() {
+        let prepared = sqlx::AssertSqlSafe(format!("prepare s as {text}"));
+        sqlx::raw_sql(prepared)
+            .execute(&mut *connection)
+            .await
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        sqlx::raw_sql("deallocate s")
+            .execute(&mut *connection)
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test]
+async fn the_doctors_checks_find_nothing_in_a_sound_house_and_a_fault_in_another() {
+    let house = House::new().await;
+    let job = house.submit(&[&["a.pdf"]]).await;
+    house
+        .run(crate::support::paper(serde_json::json!([])))
+        .await;
+    house
+        .until(job, "it is closed", |view| view["status"] == "COMPLETED")
+        .await;
+    let findings = async || {
+        let mut found = Vec::new();
+        for check in postrider_evidence::CHECKS {
+            let rows: Vec<String> = sqlx::query_scalar(check.query)
+                .fetch_all(&house.pool)
+                .await
+                .unwrap();
+            if !rows.is_empty() {
+                found.push(check.name);
+            }
+        }
+        found
+    };
+    assert!(findings().await.is_empty());
+    house.execute("delete from evidence.attach_attempt").await;
+    house
+        .execute("delete from evidence.notification where kind = 'evidence.n2'")
+        .await;
+    assert_eq!(
+        findings().await,
+        [
+            "evidence/counts-follow-journal",
+            "evidence/markers-have-notifications"
+        ]
+    );
+}

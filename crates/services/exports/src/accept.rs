@@ -1,0 +1,129 @@
+//! Acceptance: a job with all its inputs, and the idempotency key if there is one, in one transaction.
+
+use std::sync::Arc;
+
+use postrider::{
+    Error,
+    ledger::{Acceptance, Coalesce, Key, Ledger, LedgerError, Outcome},
+    wake::Waker,
+};
+use serde_json::Value;
+use sqlx::PgPool;
+
+use crate::{
+    EXPORT_JOB_INPUT, counters,
+    model::{Accepted, JobStatus, Submission},
+    store,
+};
+
+/// The scope of this service in the ledger.
+pub const SCOPE: &str = "exports";
+
+/// What became of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// A new job.
+    Accepted(Accepted),
+    /// The same was asked before under this key; the job that it made.
+    Replay(Accepted),
+    /// Something else was asked before under this key.
+    Mismatch,
+}
+
+/// Accepts jobs.
+#[derive(Debug)]
+pub(crate) struct Acceptor {
+    pool: PgPool,
+    waker: Waker,
+    ledger: Ledger,
+    running: Coalesce<Answer, LedgerError>,
+}
+
+impl Acceptor {
+    pub fn new(pool: PgPool, waker: Waker) -> Self {
+        Self {
+            pool,
+            waker,
+            ledger: Ledger::default(),
+            running: Coalesce::default(),
+        }
+    }
+
+    /// Accepts a job; returns when that is durable.
+    pub async fn accept(
+        &self,
+        submission: &Submission,
+        key: Option<&Key>,
+    ) -> Result<Answer, LedgerError> {
+        let Some(key) = key else {
+            return self.insert(submission).await;
+        };
+        let digest = submission
+            .digest()
+            .map_err(|error| LedgerError::Engine(Error::invalid("inputs", error.to_string())))?;
+        let once = || self.insert_once(submission, key, digest);
+        let shared = self.running.run(key, &digest, once).await;
+        let answer = shared.map_err(own)?;
+        Ok(match answer {
+            postrider::ledger::Coalesced::Joined(Answer::Accepted(job)) => Answer::Replay(job),
+            other => other.into_inner(),
+        })
+    }
+
+    async fn insert(&self, submission: &Submission) -> Result<Answer, LedgerError> {
+        let mut tx = self.pool.begin().await?;
+        let accepted = new_job(store::insert(&mut tx, submission).await?);
+        tx.commit().await?;
+        self.told(submission);
+        Ok(Answer::Accepted(accepted))
+    }
+
+    async fn insert_once(
+        &self,
+        submission: &Submission,
+        key: &Key,
+        digest: postrider::digest::Digest,
+    ) -> Result<Answer, LedgerError> {
+        let mut tx = self.pool.begin().await?;
+        match self.ledger.accept(&mut tx, key, &digest).await? {
+            Acceptance::Mismatch => return Ok(Answer::Mismatch),
+            Acceptance::Replay(recorded) => {
+                let job = recorded.result.map(serde_json::from_value);
+                return match job {
+                    Some(Ok(job)) => Ok(Answer::Replay(job)),
+                    Some(Err(_)) | None => Err(LedgerError::Unknown(key.clone())),
+                };
+            }
+            Acceptance::Accepted => {}
+        }
+        let accepted = new_job(store::insert(&mut tx, submission).await?);
+        let result = serde_json::to_value(&accepted).unwrap_or(Value::Null);
+        let done = Outcome::Succeeded;
+        self.ledger.finish(&mut tx, key, done, Some(result)).await?;
+        postrider_crashpoint::point!("exports.before_accept").map_err(Error::from)?;
+        tx.commit().await?;
+        postrider_crashpoint::point!("exports.after_accept").map_err(Error::from)?;
+        self.told(submission);
+        Ok(Answer::Accepted(accepted))
+    }
+
+    fn told(&self, submission: &Submission) {
+        counters::accepted(submission.inputs.len() as u64);
+        self.waker.wake(&EXPORT_JOB_INPUT);
+    }
+}
+
+fn new_job(key: String) -> Accepted {
+    Accepted {
+        job_id: key,
+        status: JobStatus::Submitted,
+    }
+}
+
+/// The failure itself for the one who worked, its text for those who waited.
+fn own(shared: Arc<LedgerError>) -> LedgerError {
+    Arc::try_unwrap(shared).unwrap_or_else(|shared| {
+        let error = sqlx::Error::Io(std::io::Error::other(shared.to_string()));
+        LedgerError::Engine(Error::Database(error))
+    })
+}

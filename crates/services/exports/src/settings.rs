@@ -1,0 +1,184 @@
+//! What can be configured about exports: the section `[exports]`.
+
+use std::{fmt, time::Duration};
+
+use postrider::{
+    retry::{Backoff, Policy, PolicyError},
+    settings::{BreakerOverride, Lease, address},
+};
+use serde::Deserialize;
+use url::Url;
+
+use crate::source::Template;
+
+/// The longest wait between two attempts.
+const LONGEST_DELAY: Duration = Duration::from_secs(300);
+
+/// By which share a wait may be shorter or longer.
+const JITTER: f64 = 0.2;
+
+/// `[exports]`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// So many files are made at once, each with a connection to the source.
+    pub concurrency: u32,
+    /// Where the rows come from.
+    pub source: SourceSettings,
+    /// The worker.
+    pub worker: WorkerSettings,
+    /// Retries.
+    pub retry: RetrySettings,
+    /// Files.
+    pub file: FileSettings,
+    /// The finalizer.
+    pub finalizer: FinalizerSettings,
+    /// When the store is left alone, where that differs from the common settings.
+    pub breaker: BreakerOverride,
+}
+
+/// `[exports.source]`
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourceSettings {
+    /// Absent: the program's own database.
+    #[serde(deserialize_with = "address")]
+    pub url: Option<Url>,
+    /// With `$1` (index key), `$2` (date as yyyymmdd) and `$3` (indicator).
+    pub query: String,
+    /// May a file have no rows?
+    pub allow_empty: bool,
+}
+
+/// `[exports.worker]`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkerSettings {
+    /// How work is claimed.
+    pub poll: PollSettings,
+    /// Leases.
+    pub lease: Lease,
+}
+
+/// `[exports.worker.poll]`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PollSettings {
+    /// At most so many inputs per claim.
+    pub batch_size: u32,
+}
+
+/// `[exports.retry]`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RetrySettings {
+    /// So many attempts, the first included.
+    pub max_attempts: u32,
+    /// The wait after the first failure; it doubles.
+    pub base_delay_ms: u64,
+}
+
+/// `[exports.file]`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileSettings {
+    /// Compress files.
+    pub gzip: bool,
+    /// Reuse.
+    pub reuse: ReuseSettings,
+}
+
+/// `[exports.file.reuse]`
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReuseSettings {
+    /// May a file be reused at all?
+    pub enabled: bool,
+    /// Not for days younger than this.
+    pub days: i32,
+}
+
+/// `[exports.finalizer]`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FinalizerSettings {
+    /// How often.
+    pub interval_ms: u64,
+}
+
+impl Settings {
+    /// The retry policy.
+    pub fn policy(&self) -> Result<Policy, PolicyError> {
+        let backoff = Backoff::Exponential {
+            initial: Duration::from_millis(self.retry.base_delay_ms),
+            multiplier: 2.0,
+            cap: LONGEST_DELAY,
+            jitter: JITTER,
+        };
+        Policy::new(backoff, self.retry.max_attempts)
+    }
+
+    /// How often the finalizer runs.
+    #[must_use]
+    pub const fn finalizer_interval(&self) -> Duration {
+        Duration::from_millis(self.finalizer.interval_ms)
+    }
+
+    /// What only shows when values are used. (key, what is wrong)
+    #[must_use]
+    pub fn contradictions(&self) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
+        match self.policy() {
+            Ok(_) => {}
+            Err(error @ PolicyError::Attempts(_)) => {
+                found.push(("exports.retry.max_attempts", error.to_string()));
+            }
+            Err(error) => found.push(("exports.retry.base_delay_ms", error.to_string())),
+        }
+        let mut range = |key, value: i64, from: i64, to: i64| {
+            if !(from..=to).contains(&value) {
+                found.push((key, format!("must be between {from} and {to}")));
+            }
+        };
+        range("exports.concurrency", self.concurrency.into(), 1, 500);
+        range(
+            "exports.worker.poll.batch_size",
+            self.worker.poll.batch_size.into(),
+            1,
+            5_000,
+        );
+        range(
+            "exports.file.reuse.days",
+            self.file.reuse.days.into(),
+            0,
+            36_500,
+        );
+        let interval = i64::try_from(self.finalizer.interval_ms).unwrap_or(i64::MAX);
+        range("exports.finalizer.interval_ms", interval, 10, 86_400_000);
+        if let Some(wrong) = self.worker.lease.contradiction() {
+            found.push(("exports.worker.lease.seconds", wrong));
+        }
+        if let Err(error) = Template::parse(&self.source.query) {
+            found.push(("exports.source.query", error.to_string()));
+        }
+        if let Some(url) = &self.source.url
+            && !matches!(url.scheme(), "postgres" | "postgresql")
+        {
+            found.push((
+                "exports.source.url",
+                "must begin with postgres://".to_owned(),
+            ));
+        }
+        found
+    }
+}
+
+impl fmt::Debug for SourceSettings {
+    /// What an address may carry does not belong in a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SourceSettings")
+            .field("host", &self.url.as_ref().and_then(Url::host_str))
+            .field("query", &self.query)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,418 @@
+//! A house of protocols: a database, a store, the API, and workers with stages when a test wants some.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{FromRef, State},
+    http::{HeaderMap, Method, Request, StatusCode, header},
+    response::IntoResponse,
+    routing::post,
+};
+use http_body_util::BodyExt;
+use postrider::{breaker::Breakers, migrate::Migrator};
+use postrider_blob::Store;
+use postrider_protocols::{
+    Protocols, Settings,
+    document::{self, Documents, PdfReader},
+    model::Step,
+    settings::Service,
+    stage::{BuiltInExtraction, BuiltInGrounding, HttpStage, Stage, vocabulary::Vocabulary},
+    worker::{self, Stages},
+};
+pub use postrider_testkit::eventually;
+use postrider_testkit::{TestDb, builders::data_dir};
+use postrider_web::{MiddlewareOptions, shell};
+use serde_json::{Value, json};
+use sqlx::PgPool;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+pub const SHORT: &str = "Inclusion criteria:\n1. Age >= 18 years\n2. Type 2 diabetes\n\nExclusion criteria:\n1. Pregnancy\n";
+
+#[derive(Clone)]
+struct AppState(Protocols);
+
+impl FromRef<AppState> for Protocols {
+    fn from_ref(state: &AppState) -> Self {
+        state.0.clone()
+    }
+}
+
+pub struct House {
+    _db: TestDb,
+    _dir: tempfile::TempDir,
+    pub pool: PgPool,
+    pub store: Store,
+    router: Router,
+    stop: CancellationToken,
+}
+
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8(self.body.clone()).unwrap()
+    }
+}
+
+impl House {
+    pub async fn new() -> Self {
+        Self::with(&settings(json!({}))).await
+    }
+
+    pub async fn with(settings: &Settings) -> Self {
+        let db = TestDb::from_template("protocols", async |connection| {
+            Migrator::new([postrider::migrations(), postrider_protocols::migrations()])
+                .run(connection)
+                .await
+                .map(drop)
+        })
+        .await;
+        let dir = data_dir();
+        let store = postrider_blob::Settings::directory(dir.path())
+            .open(dir.path())
+            .unwrap();
+        let pool = db.pool_of(12);
+        let protocols = Protocols::start(pool.clone(), store.clone(), settings);
+        let (router, _) = postrider_protocols::routes::<AppState>().split_for_parts();
+        let router = router.with_state(AppState(protocols));
+        Self {
+            _db: db,
+            _dir: dir,
+            pool,
+            store,
+            router: shell(router, MiddlewareOptions::default()),
+            stop: CancellationToken::new(),
+        }
+    }
+
+    /// Starts a worker with the built-in stages, except where an address is given; it ends with the house.
+    pub fn work(&self, settings: &Settings) -> Breakers {
+        self.work_until(settings, self.stop.clone())
+    }
+
+    pub fn work_until(&self, settings: &Settings, stop: CancellationToken) -> Breakers {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let common = postrider::breaker::Settings::default();
+        let breaker = settings.breaker.over(common);
+        let breakers = Breakers::new(common);
+        let documents = Documents::new(
+            self.store.clone(),
+            breakers.get_with(document::DEPENDENCY, breaker),
+            reader(settings),
+        );
+        let remote = |step, service: &Service| -> Option<Arc<dyn Stage>> {
+            let stage = HttpStage::new(step, service, settings.stages.timeout).unwrap()?;
+            Some(Arc::new(stage))
+        };
+        let stages = Stages {
+            extraction: remote(Step::Extraction, &settings.stages.extraction)
+                .unwrap_or_else(|| Arc::new(BuiltInExtraction)),
+            grounding: remote(Step::Grounding, &settings.stages.grounding)
+                .unwrap_or_else(|| Arc::new(BuiltInGrounding::new(Vocabulary::ours().unwrap()))),
+        };
+        let pool = self.pool.clone();
+        let worker = worker::worker(pool, settings, documents, stages, &breakers, breaker).unwrap();
+        tokio::spawn(worker.run(stop));
+        breakers
+    }
+
+    pub async fn call(&self, method: Method, path: &str, body: Option<Value>) -> Answer {
+        let content = body.map(|body| ("application/json", body.to_string().into_bytes()));
+        self.raw(method, path, content).await
+    }
+
+    pub async fn raw(
+        &self,
+        method: Method,
+        path: &str,
+        content: Option<(&str, Vec<u8>)>,
+    ) -> Answer {
+        let mut request = Request::builder().method(method).uri(path);
+        if let Some((media, _)) = &content {
+            request = request.header(header::CONTENT_TYPE, *media);
+        }
+        let body = content.map_or_else(Body::empty, |(_, bytes)| Body::from(bytes));
+        let request = request.body(body).unwrap();
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        Answer {
+            status,
+            headers,
+            body: body.to_vec(),
+        }
+    }
+
+    pub async fn upload(&self, media: &str, content: impl Into<Vec<u8>>) -> String {
+        let answer = self
+            .raw(
+                Method::POST,
+                "/protocols?title=A%20trial",
+                Some((media, content.into())),
+            )
+            .await;
+        assert_eq!(answer.status, StatusCode::CREATED, "{}", answer.text());
+        answer.json()["id"].as_str().unwrap().to_owned()
+    }
+
+    pub async fn upload_text(&self, text: &str) -> String {
+        self.upload("text/plain", text).await
+    }
+
+    pub async fn get(&self, id: &str) -> Value {
+        let answer = self
+            .call(Method::GET, &format!("/protocols/{id}"), None)
+            .await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+        answer.json()
+    }
+
+    pub async fn retry(&self, id: &str) -> Answer {
+        self.call(Method::POST, &format!("/protocols/{id}/retry"), None)
+            .await
+    }
+
+    pub async fn review(&self, id: &str, body: Value) -> Answer {
+        self.call(Method::POST, &format!("/protocols/{id}/review"), Some(body))
+            .await
+    }
+
+    /// Waits until the protocol stands so; gives the whole view.
+    pub async fn stands(&self, id: &str, status: &str) -> Value {
+        let what = format!("{id} is {status}");
+        eventually(&what, async || {
+            let view = self.get(id).await;
+            if view["status"] == status {
+                Ok(view)
+            } else {
+                Err(view)
+            }
+        })
+        .await
+    }
+
+    /// The events of a protocol: kind, try, status, retry_count.
+    pub async fn events(&self, id: &str) -> Vec<(String, i32, String, i32)> {
+        sqlx::query_as(
+            "select event_type, try, status, retry_count from protocols.outbox where protocol_id = $1::uuid order by id",
+        )
+        .bind(id)
+        .fetch_all(&self.pool)
+        .await
+        .unwrap()
+    }
+
+    /// Waits until no event waits or runs any more.
+    pub async fn settled(&self) {
+        eventually("every event is finished", async || {
+            let left: i64 = self
+                .number("select count(*) from protocols.outbox where finished_at is null")
+                .await;
+            if left == 0 { Ok(()) } else { Err(left) }
+        })
+        .await;
+    }
+
+    pub async fn number(&self, sql: &'static str) -> i64 {
+        sqlx::query_scalar(sql).fetch_one(&self.pool).await.unwrap()
+    }
+
+    pub async fn execute(&self, sql: &'static str) {
+        sqlx::query(sql).execute(&self.pool).await.unwrap();
+    }
+
+    /// Nobody may leave the table of moves; a test that needs a state of its own turns the guard off for a statement.
+    pub async fn force(&self, sql: &'static str) {
+        let mut tx = self.pool.begin().await.unwrap();
+        sqlx::query("alter table protocols.protocol disable trigger guard_status")
+            .execute(&mut *tx)
+            .await
+            .unwrap();
+        sqlx::query(sql).execute(&mut *tx).await.unwrap();
+        sqlx::query("alter table protocols.protocol enable trigger guard_status")
+            .execute(&mut *tx)
+            .await
+            .unwrap();
+        tx.commit().await.unwrap();
+    }
+
+    /// What the slice's own checks find on this database.
+    pub async fn assert_sound(&self) {
+        for check in postrider_protocols::CHECKS {
+            let found: Vec<String> = sqlx::query_scalar(check.query)
+                .fetch_all(&self.pool)
+                .await
+                .unwrap();
+            assert_eq!(found, Vec::<String>::new(), "{}", check.name);
+        }
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// Quick settings: waits of 50 ms, leases of a second, a breaker that never opens.
+pub fn settings(change: Value) -> Settings {
+    let mut all = json!({
+        "max_retries": 3, "concurrency": 4, "max_size": "4MiB", "archive_after": "7d", "retention": "30d",
+        "vocabulary": "", "retry": { "initial_delay": 0.05 },
+        "stages": { "timeout": "5s", "patience": "1h", "extraction": { "url": "", "token": "" },
+                    "grounding": { "url": "", "token": "" } },
+        "pdf": { "timeout": "10s", "memory": "1GiB" },
+        "lease": { "seconds": 1 },
+        "breaker": { "threshold": 100_000, "open_for": "" },
+    });
+    for (name, value) in change.as_object().unwrap() {
+        all[name] = value.clone();
+    }
+    serde_json::from_value(all).unwrap()
+}
+
+/// Settings whose stages are these services.
+pub fn with_stages(extraction: &str, grounding: &str, change: Value) -> Settings {
+    let mut change = change;
+    change["stages"] = json!({ "timeout": "2s", "patience": "1h",
+        "extraction": { "url": extraction, "token": "" }, "grounding": { "url": grounding, "token": "" } });
+    settings(change)
+}
+
+fn reader(settings: &Settings) -> PdfReader {
+    let args = ["support::pdf_reader", "--exact", "--ignored", "--nocapture"];
+    PdfReader::this_program(&args, settings.pdf).unwrap()
+}
+
+#[test]
+#[ignore = "the program that other tests start: it reads one PDF"]
+fn pdf_reader() {
+    document::text_of_pdf_child().unwrap();
+}
+
+/// What a stage service is told to do with a call.
+pub struct Reply {
+    status: u16,
+    retry_after: Option<u64>,
+    after: Duration,
+    body: Value,
+}
+
+impl Reply {
+    pub fn status(status: u16) -> Self {
+        Self {
+            status,
+            retry_after: None,
+            after: Duration::ZERO,
+            body: json!({ "detail": "as told" }),
+        }
+    }
+
+    pub fn criteria() -> Self {
+        let body = json!({ "criteria": [
+            { "kind": "inclusion", "text": "Adults", "terms": [{ "text": "Adults", "code": "X1", "label": "Adult" }] },
+            { "kind": "exclusion", "text": "Pregnancy" },
+        ] });
+        Self {
+            body,
+            ..Self::status(200)
+        }
+    }
+
+    pub fn body(mut self, body: Value) -> Self {
+        self.body = body;
+        self
+    }
+
+    pub fn retry_after(mut self, seconds: u64) -> Self {
+        self.retry_after = Some(seconds);
+        self
+    }
+
+    pub fn after(mut self, wait: Duration) -> Self {
+        self.after = wait;
+        self
+    }
+}
+
+type Manner = dyn Fn(usize, &Value) -> Reply + Send + Sync;
+
+/// A stage service in this process, and what it was asked.
+#[derive(Clone)]
+pub struct StageServer {
+    calls: Arc<Mutex<Vec<Value>>>,
+    manner: Arc<Manner>,
+}
+
+impl StageServer {
+    /// Behaves so; the first call is number 0. Gives its address, too.
+    pub async fn start(
+        manner: impl Fn(usize, &Value) -> Reply + Send + Sync + 'static,
+    ) -> (Self, String) {
+        let server = Self {
+            calls: Arc::default(),
+            manner: Arc::new(manner),
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/stage", listener.local_addr().unwrap());
+        let routes = Router::new()
+            .route("/stage", post(answer))
+            .layer(axum::extract::DefaultBodyLimit::disable())
+            .with_state(server.clone());
+        tokio::spawn(async move { axum::serve(listener, routes).await });
+        (server, url)
+    }
+
+    pub fn calls(&self) -> Vec<Value> {
+        self.calls.lock().unwrap().clone()
+    }
+
+    /// How often each protocol was brought, by id and try.
+    pub fn counts(&self) -> HashMap<(String, i64), usize> {
+        let mut counts = HashMap::new();
+        for call in self.calls() {
+            let id = call["protocol_id"].as_str().unwrap().to_owned();
+            *counts
+                .entry((id, call["try"].as_i64().unwrap()))
+                .or_default() += 1;
+        }
+        counts
+    }
+}
+
+async fn answer(
+    State(server): State<StageServer>,
+    axum::Json(call): axum::Json<Value>,
+) -> impl IntoResponse {
+    let number = {
+        let mut calls = server.calls.lock().unwrap();
+        calls.push(call.clone());
+        calls.len() - 1
+    };
+    let reply = (server.manner)(number, &call);
+    tokio::time::sleep(reply.after).await;
+    let mut headers = HeaderMap::new();
+    if let Some(seconds) = reply.retry_after {
+        headers.insert(header::RETRY_AFTER, seconds.into());
+    }
+    (
+        StatusCode::from_u16(reply.status).unwrap(),
+        headers,
+        axum::Json(reply.body),
+    )
+}
