@@ -1,22 +1,25 @@
-//! A panic where none should be: a bug of ours or of the driver. It must cost what it hit and no more: a part of a
-//! worker that vanished silently would leave items leased for ever, renewed by the parts that live on.
+//! Turns a panic, a bug of ours or of the driver, into an error. A part of a worker that vanished silently would leave
+//! items leased forever, renewed by the parts that live on.
 
 use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt;
 
-use crate::{Error, Result};
+use crate::Error;
 
-/// Turns a panic in this call into an error.
-pub async fn catch_panic<T>(
+/// Runs a call; a panic in it becomes [`Error::Panicked`].
+pub async fn catch_panic<T, E: From<Error>>(
     what: &'static str,
-    call: impl Future<Output = Result<T>>,
-) -> Result<T> {
+    call: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
     AssertUnwindSafe(call)
         .catch_unwind()
         .await
         .unwrap_or_else(|_| {
-            tracing::error!(what, "panicked; going on");
-            Err(Error::Panicked(what))
+            tracing::error!(
+                what,
+                "caught a panic, which is a bug; continuing, please report it"
+            );
+            Err(Error::Panicked(what).into())
         })
 }

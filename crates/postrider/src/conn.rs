@@ -1,51 +1,50 @@
 //! Connections that may never answer again.
 //!
-//! A link can go silent without breaking: a firewall that forgot it, a machine that lost its power. The call would be
-//! waited for until TCP gives up, which takes minutes to hours, and a connection in such a state must not go back into
-//! the pool, where the next one would wait for it. So a call has an end, and a connection whose answer was not read
-//! whole, whatever kept it, is closed.
+//! A link can go silent without breaking: a firewall drops its state, a machine loses power. Without a deadline, a call
+//! would wait until TCP gives up, which takes minutes to hours. A connection in that state must not return to the pool
+//! either, where the next user would wait for it. So every call has a deadline, and a connection whose answer wasn't
+//! read completely is closed.
 
 use std::ops::{Deref, DerefMut};
 use std::pin::pin;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use sqlx::pool::PoolConnection;
 use sqlx::{PgConnection, PgPool, Postgres};
 
 use crate::{Error, Result};
 
-/// How long a call is waited for, where nothing else says so.
+/// Default deadline of a database call.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The least that a call may take: a short lease is no reason to give up on a busy server.
+/// Lower bound for deadlines derived from a lease: a short lease is no reason to give up on a busy server.
 pub(crate) const MIN_CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// So long a connection is kept although nothing is to be done.
+/// How long an idle task keeps its connection.
 pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How often it is looked whether somebody has given a connection back.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// How often an acquire checks for connections that others returned.
+const RECHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A connection out of the pool; closed when dropped, unless it was [given back](Self::give_back).
+/// A pooled connection that is closed when dropped, unless it was [released](Self::release).
 pub(crate) struct ConnGuard {
     connection: PoolConnection<Postgres>,
-    answered: bool,
+    released: bool,
 }
 
 impl ConnGuard {
-    /// Where the server has no connection left, sqlx asks it again and again for a new one, until its time is up, and does not
-    /// see what others give back meanwhile. So that is looked for beside; but only in a pool that was seen without any idle
-    /// one. Whatever lies there longer may have gone silent, and sqlx is just about to find out.
+    /// When the server has no connection left, sqlx keeps asking it for a new one until the acquire timeout and doesn't
+    /// notice connections that others return meanwhile. So this checks for them as well, but only in a pool that was seen
+    /// without an idle connection: one that has been idle longer may be silent, and sqlx is about to find out.
     pub async fn acquire(pool: &PgPool) -> Result<Self, sqlx::Error> {
         let mut acquiring = pin!(pool.acquire());
         let mut was_empty = false;
         let connection = loop {
             tokio::select! {
                 acquired = &mut acquiring => break acquired?,
-                () = tokio::time::sleep(LOOK_AGAIN) => {
-                    if was_empty && let Some(given_back) = pool.try_acquire() {
-                        break given_back;
+                () = tokio::time::sleep(RECHECK_INTERVAL) => {
+                    if was_empty && let Some(returned) = pool.try_acquire() {
+                        break returned;
                     }
                     was_empty = pool.num_idle() == 0;
                 }
@@ -53,35 +52,30 @@ impl ConnGuard {
         };
         Ok(Self {
             connection,
-            answered: false,
+            released: false,
         })
     }
 
-    /// Nothing is on its way any more: somebody else can use the connection.
-    pub fn give_back(mut self) {
-        self.answered = true;
+    /// Returns the connection to the pool. Every answer must have been read.
+    pub fn release(mut self) {
+        self.released = true;
     }
 
-    /// Gives it back if the server answered, be it with an error.
-    pub fn end<T>(self, result: Result<T>) -> Result<T> {
-        if is_answer(&result) {
-            self.give_back();
+    /// Returns the connection to the pool if the server answered, even with an error.
+    pub fn finish<T>(self, result: Result<T>) -> Result<T> {
+        if matches!(
+            result,
+            Ok(_) | Err(Error::Database(sqlx::Error::Database(_)))
+        ) {
+            self.release();
         }
         result
     }
 }
 
-/// Did the server answer, be it with an error?
-const fn is_answer<T>(result: &Result<T>) -> bool {
-    matches!(
-        result,
-        Ok(_) | Err(Error::Database(sqlx::Error::Database(_)))
-    )
-}
-
 impl Drop for ConnGuard {
     fn drop(&mut self) {
-        if !self.answered {
+        if !self.released {
             self.connection.close_on_drop();
         }
     }
@@ -101,7 +95,7 @@ impl DerefMut for ConnGuard {
     }
 }
 
-/// A connection that is kept from call to call: taking it from the pool and giving it back are round trips of their own.
+/// A connection kept between calls, which saves the round trips of acquiring and releasing it.
 pub(crate) struct StickyConn {
     pool: PgPool,
     held: Option<ConnGuard>,
@@ -112,7 +106,7 @@ impl StickyConn {
         Self { pool, held: None }
     }
 
-    /// The connection, for one call; hand it back with [`Self::end`].
+    /// Takes the connection for one call. Hand it back with [`Self::put`] or [`Self::finish`].
     pub async fn take(&mut self) -> Result<ConnGuard, sqlx::Error> {
         match self.held.take() {
             Some(held) => Ok(held),
@@ -120,58 +114,54 @@ impl StickyConn {
         }
     }
 
-    /// After a call that ended well the connection stays here for the next one, unless others may be waiting for it.
-    pub fn end<T>(&mut self, held: ConnGuard, result: Result<T>) -> Result<T> {
+    /// Keeps the connection after a successful call, unless others may be waiting for one.
+    pub fn put(&mut self, connection: ConnGuard) {
         let all_in_use = self.pool.num_idle() == 0
             && self.pool.size() >= self.pool.options().get_max_connections();
-        if all_in_use || result.is_err() {
-            return held.end(result);
+        if all_in_use {
+            connection.release();
+        } else {
+            self.held = Some(connection);
         }
-        self.held = Some(held);
+    }
+
+    /// Keeps the connection after a success; after a failure, does as [`ConnGuard::finish`].
+    pub fn finish<T>(&mut self, connection: ConnGuard, result: Result<T>) -> Result<T> {
+        if result.is_err() {
+            return connection.finish(result);
+        }
+        self.put(connection);
         result
     }
 
-    /// Both in one, for a call that fails with nothing but the database's errors.
-    pub async fn call<T>(
-        &mut self,
-        call: impl for<'c> FnOnce(&'c mut PgConnection) -> BoxFuture<'c, Result<T, sqlx::Error>>,
-    ) -> Result<T, sqlx::Error> {
-        let mut held = self.take().await?;
-        let answered = tokio::time::timeout(CALL_TIMEOUT, call(&mut held)).await;
-        let answer = answered.map_err(|_| silent(CALL_TIMEOUT))??;
-        // What ended well can be kept.
-        let _ = self.end(held, Ok(()));
-        Ok(answer)
-    }
-
-    pub const fn is_kept(&self) -> bool {
+    pub const fn is_held(&self) -> bool {
         self.held.is_some()
     }
 
-    /// No call will follow for now.
-    pub fn give_back(&mut self) {
+    /// Returns the connection to the pool because no call will follow soon.
+    pub fn release(&mut self) {
         if let Some(held) = self.held.take() {
-            held.give_back();
+            held.release();
         }
     }
 }
 
 impl Drop for StickyConn {
     fn drop(&mut self) {
-        self.give_back();
+        self.release();
     }
 }
 
-/// Waits for the answer, but not for ever.
-pub(crate) async fn answer<T>(
-    patience: Duration,
+/// Runs a call with a deadline.
+pub(crate) async fn with_timeout<T>(
+    timeout: Duration,
     call: impl Future<Output = Result<T>>,
 ) -> Result<T> {
-    let answered = tokio::time::timeout(patience, call).await;
-    answered.map_err(|_| silent(patience))?
+    let answered = tokio::time::timeout(timeout, call).await;
+    answered.map_err(|_| timed_out(timeout))?
 }
 
-fn silent(patience: Duration) -> sqlx::Error {
-    let what = format!("no answer within {}", humantime::format_duration(patience));
+pub(crate) fn timed_out(timeout: Duration) -> sqlx::Error {
+    let what = format!("no answer within {}", humantime::format_duration(timeout));
     std::io::Error::new(std::io::ErrorKind::TimedOut, what).into()
 }

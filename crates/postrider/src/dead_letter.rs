@@ -27,7 +27,7 @@ pub use step::Step;
 
 use crate::attempts::{self, Attempt};
 use crate::audit::{self, Audited};
-use crate::conn::{CALL_TIMEOUT, answer};
+use crate::conn::{CALL_TIMEOUT, with_timeout};
 use crate::lease::{Queue, WorkTable};
 use crate::{Error, Result};
 
@@ -143,7 +143,9 @@ impl DeadLetters {
                 continue;
             };
             let query = query.build_query_as().persistent(false);
-            found.extend(answer(CALL_TIMEOUT, async { Ok(query.fetch_all(pool).await?) }).await?);
+            found.extend(
+                with_timeout(CALL_TIMEOUT, async { Ok(query.fetch_all(pool).await?) }).await?,
+            );
             merged = true;
         }
         if merged {

@@ -14,13 +14,13 @@
 
 mod bulk;
 mod enqueue;
-mod grouped;
+mod enqueuer;
 mod json_text;
 mod message;
 
 pub use bulk::{COPY_FROM, Enqueued, enqueue_many};
 pub use enqueue::{Receipt, enqueue};
-pub use grouped::{Enqueuer, EnqueuerOptions};
+pub use enqueuer::{Enqueuer, EnqueuerOptions};
 pub use message::{MAX_DELAY, MAX_HEADERS, MAX_KEY, MAX_PAYLOAD, MAX_TOPIC, Message};
 
 use crate::lease::{Columns, Finish, OrderingKeys, States, WorkTable};

@@ -12,7 +12,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
 
 use super::{Cursor, DeadLetter, DeadLetters, Filter};
 use crate::Result;
-use crate::conn::{CALL_TIMEOUT, answer};
+use crate::conn::{CALL_TIMEOUT, with_timeout};
 use crate::error::Error;
 use crate::lease::{Operator, Queue};
 
@@ -170,7 +170,7 @@ impl DeadLetters {
                 None => self.apply(tx, queue, &operator, taken, &ids).await?,
                 // It may fall silent, and the transaction at home must not wait for it for ever.
                 Some(pool) => {
-                    answer(CALL_TIMEOUT, async {
+                    with_timeout(CALL_TIMEOUT, async {
                         let mut there = pool.begin().await?;
                         let changed = self.apply(&mut there, queue, &operator, taken, &ids);
                         let changed = changed.await?;

@@ -6,7 +6,7 @@ use sqlx::types::time::OffsetDateTime;
 use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 
 use super::{Item, Lease, Queue, seconds, statements::Text};
-use crate::conn::{ConnGuard, answer};
+use crate::conn::{ConnGuard, with_timeout};
 use crate::error::is_conflict;
 use crate::{Error, Result};
 
@@ -129,8 +129,9 @@ impl Queue {
             return Ok(Vec::new());
         }
         let mut held = ConnGuard::acquire(pool).await?;
-        let claimed = answer(self.patience, self.claim_on(&mut held, claim, Share::ALL)).await;
-        held.end(claimed)
+        let claimed =
+            with_timeout(self.patience, self.claim_on(&mut held, claim, Share::ALL)).await;
+        held.finish(claimed)
     }
 
     /// The same on a connection that the caller keeps, where nothing else is under way.

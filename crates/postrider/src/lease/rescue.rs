@@ -10,7 +10,7 @@ use sqlx::{AssertSqlSafe, PgPool};
 
 use super::{Claim, Item, Lease, Queue, ScanCursor, seconds};
 use crate::Result;
-use crate::conn::{ConnGuard, answer};
+use crate::conn::{ConnGuard, with_timeout};
 
 /// What one look at a window of the claim index found.
 #[derive(Debug, Clone, Default)]
@@ -47,7 +47,7 @@ impl Queue {
             _ => &self.sql.find_suspects,
         };
         let mut held = ConnGuard::acquire(pool).await?;
-        let found: Result<Window> = answer(self.patience, async {
+        let found: Result<Window> = with_timeout(self.patience, async {
             let query = sqlx::query_as(AssertSqlSafe(text.clone()))
                 .bind(after.due)
                 .bind(after.id)
@@ -56,7 +56,7 @@ impl Queue {
             Ok(query.fetch_one(&mut *held).await?)
         })
         .await;
-        let (ids, seen, due, id) = held.end(found)?;
+        let (ids, seen, due, id) = held.finish(found)?;
         let next = match id {
             Some(id) if seen >= i64::from(window) => Some(ScanCursor { due, id }),
             _ => None,
@@ -80,11 +80,11 @@ impl Queue {
             .bind(owner)
             .bind(ids);
         let mut held = ConnGuard::acquire(pool).await?;
-        let row = answer(self.patience, async {
+        let row = with_timeout(self.patience, async {
             Ok(query.fetch_optional(&mut *held).await?)
         })
         .await;
-        let row = held.end(row)?;
+        let row = held.finish(row)?;
         let Some(row) = row else { return Ok(None) };
         postrider_crashpoint::point!("rescue.after_commit")?;
         let (lease, item) = Item::from_row(&row, fence)?;

@@ -10,7 +10,7 @@ use super::ctid::Ctid;
 use super::{Lease, LostLease, Queue, seconds};
 use crate::Result;
 use crate::attempts::{self, Entry};
-use crate::conn::{StickyConn, answer};
+use crate::conn::{StickyConn, with_timeout};
 use crate::error::is_conflict;
 use crate::failure::Failure;
 use crate::runtime::AfterCommit;
@@ -139,8 +139,9 @@ impl Queue {
         let mut conflicts = 0;
         loop {
             let mut held = connection.take().await?;
-            let settled = answer(self.patience, self.settle_on(&mut held, worker, batch)).await;
-            match connection.end(held, settled) {
+            let settled =
+                with_timeout(self.patience, self.settle_on(&mut held, worker, batch)).await;
+            match connection.finish(held, settled) {
                 Err(crate::Error::Database(error))
                     if is_conflict(&error) && conflicts < CONFLICT_RETRIES =>
                 {

@@ -173,7 +173,7 @@ impl BatchEffect {
                 return Err(Box::new(overdue(self.patience)));
             };
             // A write's own error says nothing about the connection; the pool looks at it.
-            held.give_back();
+            held.release();
             let newly_lost = settled?;
             if newly_lost.is_empty() {
                 break;

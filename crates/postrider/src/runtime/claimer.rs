@@ -22,7 +22,7 @@ use super::executor::{Executor, Job};
 use super::fast_path::FastPath;
 use super::worker_pool::spread;
 use crate::catch_panic::catch_panic;
-use crate::conn::{IDLE_TIMEOUT, StickyConn, answer};
+use crate::conn::{IDLE_TIMEOUT, StickyConn, with_timeout};
 use crate::lease::{Claim, Item, Kinds, Lease, ScanCursor, Share};
 use crate::{Error, Result};
 
@@ -185,7 +185,7 @@ impl Claimer {
             }
             if poll == self.options.poll_max || poll > IDLE_TIMEOUT {
                 // Nothing came for a while.
-                connection.give_back();
+                connection.release();
             }
             tokio::select! {
                 () = self.executor.flow.hint.notified() => poll = self.options.poll_min,
@@ -222,8 +222,8 @@ impl Claimer {
         let claiming = async {
             let mut held = connection.take().await?;
             let claimed = queue.claim_on(&mut held, &claim, share);
-            let claimed = answer(self.executor.patience, claimed).await;
-            connection.end(held, claimed)
+            let claimed = with_timeout(self.executor.patience, claimed).await;
+            connection.finish(held, claimed)
         };
         // A claim that is under way at the stop is waited for: nobody else knows of its leases.
         let too_late = async {
@@ -244,11 +244,11 @@ impl Claimer {
     /// Waits until something should be claimed; says how much. After a moment the connection is given back: whoever settles may
     /// need it to make that room, and one that is long idle may be dead.
     async fn room(&self, connection: &mut StickyConn) -> Asked<'_> {
-        if connection.is_kept() {
+        if connection.is_held() {
             if let Ok(asked) = tokio::time::timeout(IDLE_TIMEOUT, self.asked()).await {
                 return asked;
             }
-            connection.give_back();
+            connection.release();
         }
         self.asked().await
     }

@@ -328,7 +328,7 @@ impl Executor {
         match tokio::time::timeout(self.patience, settling).await {
             Ok(settled) => {
                 // An effect's own error says nothing about the connection; the pool looks at it.
-                held.give_back();
+                held.release();
                 settled
             }
             Err(_) => Err(Box::new(overdue(self.patience))),

@@ -13,7 +13,7 @@ use super::WorkerOptions;
 use super::registry::Registry;
 use crate::Result;
 use crate::catch_panic::catch_panic;
-use crate::conn::{ConnGuard, answer};
+use crate::conn::{ConnGuard, with_timeout};
 use crate::lease::Queue;
 
 /// Leases renewed per statement.
@@ -84,7 +84,7 @@ impl Heartbeat {
                 .queue
                 .renew_keys(&mut held, keys, self.options.lease)
                 .await;
-            held.end(kept)
+            held.finish(kept)
         })
         .await
     }
@@ -129,7 +129,7 @@ impl Heartbeat {
             .bind(&self.kinds)
             .bind(ttl.as_secs_f64());
         let mut held = ConnGuard::acquire(&self.side).await?;
-        let alive = answer(self.options.patience(), async {
+        let alive = with_timeout(self.options.patience(), async {
             sign.execute(&mut *held).await?;
             sqlx::query(FORGET_THE_LONG_DEAD)
                 .execute(&mut *held)
@@ -137,12 +137,12 @@ impl Heartbeat {
             Ok(())
         })
         .await;
-        held.end(alive)
+        held.finish(alive)
     }
 
     /// Takes the worker off the list.
     pub async fn sign_off(&self) {
-        let leaving = answer(self.options.patience(), async {
+        let leaving = with_timeout(self.options.patience(), async {
             let gone = sqlx::query(GONE).bind(&self.worker);
             Ok(gone.execute(&self.side).await?)
         });
@@ -179,8 +179,9 @@ impl Heartbeat {
     async fn promote_once(&self, keys: &[String]) -> Result<Vec<String>> {
         catch_panic("promoting", async {
             let mut held = ConnGuard::acquire(&self.side).await?;
-            let busy = answer(self.options.patience(), self.queue.promote(&mut held, keys)).await;
-            held.end(busy)
+            let busy =
+                with_timeout(self.options.patience(), self.queue.promote(&mut held, keys)).await;
+            held.finish(busy)
         })
         .await
     }
@@ -188,12 +189,12 @@ impl Heartbeat {
     async fn sweep(&self) -> Result<()> {
         catch_panic("promoting", async {
             let mut held = ConnGuard::acquire(&self.side).await?;
-            answer(
+            with_timeout(
                 self.options.patience(),
                 self.queue.promote_stranded(&mut held),
             )
             .await?;
-            held.give_back();
+            held.release();
             Ok(())
         })
         .await

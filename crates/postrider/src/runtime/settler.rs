@@ -45,11 +45,11 @@ impl Settler {
 
     /// The connection is given back when nothing is to be settled for a while.
     async fn next(&mut self, batch: &mut Vec<Settlement>) -> usize {
-        if self.connection.is_kept() {
+        if self.connection.is_held() {
             let receiving = self.settlements.recv_many(batch, self.most);
             match tokio::time::timeout(IDLE_TIMEOUT, receiving).await {
                 Ok(received) => return received,
-                Err(_) => self.connection.give_back(),
+                Err(_) => self.connection.release(),
             }
         }
         self.settlements.recv_many(batch, self.most).await

@@ -8,10 +8,10 @@ use std::time::Duration;
 use postrider_testkit::crash;
 use tokio::sync::Semaphore;
 
-use crate::journal::{Journal, Paper};
 use crate::case;
 use crate::check::{Allowed, check};
 use crate::dice::Dice;
+use crate::journal::{Journal, Paper};
 use crate::operators;
 use crate::program::{Child, Role};
 use crate::scale;

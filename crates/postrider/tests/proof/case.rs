@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::journal::Pen;
 use crate::dice::Dice;
+use crate::journal::Pen;
 use crate::messages::MESSAGE;
 use crate::produce::{Producer, Way, Wish};
 use crate::stage::{Place, finished};

@@ -11,9 +11,9 @@ use sqlx::postgres::PgConnection;
 use sqlx::{Connection, PgPool};
 use tokio_util::sync::CancellationToken;
 
-use crate::journal::{Journal, Paper};
 use crate::check::{Allowed, check};
 use crate::dice::Dice;
+use crate::journal::{Journal, Paper};
 use crate::outside::Outside;
 use crate::produce::Producer;
 use crate::scale;

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use postrider_testkit::eventually;
 use sqlx::PgPool;
 
-use crate::journal::Journal;
 use crate::check::{Allowed, Report, check};
 use crate::dice::Dice;
+use crate::journal::Journal;
 use crate::program::{Child, Role};
 use crate::scale;
 use crate::stage::{Place, Stage, finished};

@@ -7,10 +7,10 @@ use postrider_testkit::proxy::CommitCut;
 use postrider_testkit::{Proxy, crash};
 
 use crate::anywhere::{all, side_by_side};
-use crate::journal::{Journal, Paper};
 use crate::case;
 use crate::check::{Allowed, check};
 use crate::dice::Dice;
+use crate::journal::{Journal, Paper};
 use crate::scale;
 use crate::stage::{PATIENCE, Place, Stage};
 

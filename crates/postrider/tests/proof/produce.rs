@@ -10,8 +10,8 @@ use postrider::{Error, Result};
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 
-use crate::journal::{Pen, Told};
 use crate::dice::Dice;
+use crate::journal::{Pen, Told};
 use crate::messages::MESSAGE;
 use crate::work::{EFFECT, INBOX, LEDGER, MOST_ATTEMPTS, PLAIN, PUBLISH, Task};
 

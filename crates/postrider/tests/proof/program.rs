@@ -11,9 +11,9 @@ use sqlx::ConnectOptions;
 use tempfile::NamedTempFile;
 use tokio_util::sync::CancellationToken;
 
-use crate::journal::Pen;
 use crate::case;
 use crate::dice::Dice;
+use crate::journal::Pen;
 use crate::operators;
 use crate::produce::Producer;
 use crate::stage::Place;

@@ -7,10 +7,10 @@ use postrider_testkit::pooler::{Mode, Pooler};
 use sqlx::postgres::PgConnectOptions;
 
 use crate::anywhere::side_by_side;
-use crate::journal::{Journal, Paper};
 use crate::case;
 use crate::check::{Allowed, check};
 use crate::dice::Dice;
+use crate::journal::{Journal, Paper};
 use crate::scale;
 use crate::stage::{Place, Stage};
 

@@ -2,10 +2,10 @@
 
 use sqlx::AssertSqlSafe;
 
-use crate::journal::{Journal, Paper};
 use crate::case;
 use crate::check::{Allowed, examine};
 use crate::dice::Dice;
+use crate::journal::{Journal, Paper};
 use crate::stage::Stage;
 
 /// What is done to the evidence, and what the checker must say. `case-2` fails once and is done, `case-3` dies,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use postrider::{
     Error, Result,
-    batcher::Batcher,
+    batcher::{Batcher, BatcherOptions},
     breaker::{self, Breaker, Breakers},
     failure::Failure,
     lease::Item,
@@ -133,14 +133,14 @@ pub fn worker(
 /// Where rows that begin at the same time hold their artifacts together.
 fn gate(pool: &PgPool, worker: &str, most: usize) -> Batcher<Holder, Vec<Held>> {
     let worker = worker.to_owned();
-    Batcher::with_connection(
-        pool.clone(),
-        most,
-        move |connection, holders: Vec<Holder>| {
-            let worker = worker.clone();
-            Box::pin(async move { hold(connection, &worker, &holders).await })
-        },
-    )
+    let options = BatcherOptions {
+        max_batch: most,
+        ..BatcherOptions::new("evidence artifact leases")
+    };
+    Batcher::with_connection(pool.clone(), options, move |connection, holders| {
+        let worker = worker.clone();
+        Box::pin(async move { Ok(hold(connection, &worker, holders).await?) })
+    })
 }
 
 /// What each holds, in their order.
@@ -187,7 +187,7 @@ impl Sender {
         let holder = task.holder(item.id);
         let held = match self.gate.call(holder).await {
             Ok(held) => held,
-            Err(error) if postrider::error::database_is_transient(&error) => {
+            Err(error) if error.is_transient() => {
                 tracing::warn!(%error, "the database is away: nothing is sent");
                 return Ok(Verdict::Snooze(Duration::from_secs(1)).into());
             }

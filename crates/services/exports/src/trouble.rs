@@ -1,6 +1,6 @@
 //! Why an input has no file yet, and what that means for it.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use postrider::{
     error::{database_is_transient, is_conflict},
@@ -27,16 +27,16 @@ pub(crate) enum Trouble {
 
 impl Trouble {
     /// Our own database could not answer.
-    pub fn unanswered(error: &Arc<sqlx::Error>) -> Self {
-        if is_conflict(error) {
+    pub fn unanswered(error: &postrider::Error) -> Self {
+        if matches!(error, postrider::Error::Database(error) if is_conflict(error)) {
             // Two of us met over the same rows, and the server chose this one to give way.
             return Self::Later(AT_ONCE);
         }
-        if database_is_transient(error) || matches!(**error, sqlx::Error::WorkerCrashed) {
+        if error.is_transient() || matches!(error, postrider::Error::Stopped(_)) {
             tracing::warn!(%error, "the database is away: exports wait");
             return Self::Later(MOMENT);
         }
-        Self::Failed(Failure::from_error("DATABASE_ERROR", &**error))
+        Self::Failed(Failure::from_error("DATABASE_ERROR", error))
     }
 
     pub fn no_data() -> Self {

@@ -12,7 +12,7 @@ use std::{
 
 use postrider::{
     Error, Result,
-    batcher::Batcher,
+    batcher::{Batcher, BatcherOptions},
     breaker::{self, Breakers},
     failure::Failure,
     lease::{Item, Outcome},
@@ -163,24 +163,34 @@ pub fn worker(
         .handle_others(handler))
 }
 
+const fn batches(name: &'static str, max_batch: usize) -> BatcherOptions {
+    BatcherOptions {
+        max_batch,
+        ..BatcherOptions::new(name)
+    }
+}
+
 fn opener(pool: &PgPool, settings: &Settings, most: usize) -> Batcher<Held, Option<Standing>> {
     let reuse = settings.file.reuse;
-    Batcher::with_connection(pool.clone(), most, move |connection, held: Vec<Held>| {
-        Box::pin(async move { work::open(connection, reuse, &held).await })
+    let options = batches("export input lookup", most);
+    Batcher::with_connection(pool.clone(), options, move |connection, held| {
+        Box::pin(async move { Ok(work::open(connection, reuse, held).await?) })
     })
 }
 
 fn taker(pool: &PgPool, most: usize) -> Batcher<Held, bool> {
-    Batcher::with_connection(pool.clone(), most, |connection, held: Vec<Held>| {
-        Box::pin(async move { work::take(connection, &held).await })
+    let options = batches("export file lock", most);
+    Batcher::with_connection(pool.clone(), options, |connection, held| {
+        Box::pin(async move { Ok(work::take(connection, held).await?) })
     })
 }
 
 /// Is the job still open?
 fn doorkeeper(pool: &PgPool, most: usize) -> Batcher<Uuid, bool> {
-    Batcher::with_connection(pool.clone(), most, |connection, jobs: Vec<Uuid>| {
+    let options = batches("export job lookup", most);
+    Batcher::with_connection(pool.clone(), options, |connection, jobs: &[Uuid]| {
         Box::pin(async move {
-            let open: HashSet<Uuid> = closing::still_open(connection, &jobs)
+            let open: HashSet<Uuid> = closing::still_open(connection, jobs)
                 .await?
                 .into_iter()
                 .collect();
@@ -191,10 +201,13 @@ fn doorkeeper(pool: &PgPool, most: usize) -> Batcher<Uuid, bool> {
 
 fn looker(store: &Store, most: usize) -> Batcher<Key, Result<bool, postrider_blob::Error>> {
     let store = store.clone();
-    Batcher::new(most, move |keys: Vec<Key>| {
-        let store = store.clone();
-        async move { Ok(store.present(keys).await) }
-    })
+    Batcher::new(
+        batches("export file lookup", most),
+        move |keys: &[Key]| {
+            let (store, keys) = (store.clone(), keys.to_vec());
+            Box::pin(async move { Ok(store.present(keys).await) })
+        },
+    )
 }
 
 struct Exporter {
@@ -339,7 +352,7 @@ impl Exporter {
 
     async fn ask<T>(
         &self,
-        answer: impl Future<Output = Result<T, Arc<sqlx::Error>>>,
+        answer: impl Future<Output = Result<T, postrider::Error>>,
     ) -> Result<T, Trouble> {
         answer.await.map_err(|error| Trouble::unanswered(&error))
     }

@@ -23,7 +23,7 @@ impl Claimer {
             self.help.at_work.store(true, Ordering::Relaxed);
             self.clear_half(&mut connection, &stop).await;
             self.help.at_work.store(false, Ordering::Relaxed);
-            connection.give_back();
+            connection.release();
         }
     }
 
