@@ -355,7 +355,7 @@ async fn any_id_leads_from_the_request_to_the_end_in_every_service() {
         &server,
         "k-1",
         "order",
-        &["accepted", "handed to the broker", "the broker has it"],
+        &["accepted", "sent to the broker", "accepted by the broker"],
     )
     .await;
 

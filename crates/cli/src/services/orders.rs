@@ -6,7 +6,7 @@ use axum::extract::FromRef;
 use postrider_orders::{
     Orders,
     broker::{Broker, HttpBroker, HttpSettings, PaperBroker},
-    cleaning, worker,
+    cleaning, gauges, worker,
 };
 
 use super::{Part, Service};
@@ -23,10 +23,10 @@ pub(super) const SERVICE: Service = Service {
     codes: postrider_orders::codes::ALL,
     tables: &[&postrider_orders::OUTBOX_ORDERS],
     checks: postrider_orders::CHECKS,
-    trail: |apis, id| Box::pin(apis.orders.trail(id)),
+    trail: |apis, id| Box::pin(apis.orders.timeline(id)),
     parts,
-    register: postrider_orders::counters::register,
-    readings: |pool| Box::pin(cleaning::readings(pool)),
+    register: gauges::register,
+    readings: |pool| Box::pin(gauges::read(pool)),
 };
 
 impl FromRef<State> for Orders {

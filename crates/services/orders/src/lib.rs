@@ -1,39 +1,41 @@
-//! orders: an order accepted once, sent surely.
+//! Orders: accept an order once per idempotency key and deliver it to the trading broker.
 //!
-//! A client posts an order under an idempotency key. The promise: one key is one order at the trading broker, however
-//! often it is posted and whatever crashes; an order that can't be sent is visible and never sent late.
+//! A client posts an order under an idempotency key. The promise: one key is one order at the broker, no matter how often
+//! the client posts it or what crashes. An order that can't be sent stays visible and is never sent late.
 //!
 //! ```text
-//!           worker            broker took it
+//!           worker            broker accepted
 //!  pending ───────▶ sending ────────────────▶ succeeded          ledger: accepted → succeeded
-//!     ▲               │ │ no answer, busy
-//!     │               │ └──────▶ failed ─┐ (claimed again when due; looked up first if the outcome is uncertain)
+//!     ▲               │ │ no response, busy
+//!     │               │ └──────▶ failed ─┐ (retried when due; if the outcome is uncertain, the broker is queried first)
 //!     │               │            ▲─────┘
-//!     │               └▶ aborted  rejected, expired, given up, cancelled     ledger: accepted → failed
-//!     └── redrive, only when told that it may be stale ──┘
+//!     │               └▶ aborted  rejected, expired, out of attempts, cancelled     ledger: accepted → failed
+//!     └── redrive, only with allow_stale ──┘
 //! ```
 //!
-//! Gauge order: [`model`] (what an order is, and when two are the same), [`accept`] (once), [`worker`] (surely),
-//! [`broker`] (the other side), [`store`] (all SQL), [`http`].
+//! Reading order: [`model`] (what an order is and when two are the same), [`service`] (accept, get, list, cancel,
+//! redrive), [`worker`] (delivery), [`broker`] (the outside party), [`store`] (all SQL), [`http`].
 
-pub mod accept;
 pub mod broker;
 pub mod cleaning;
-pub mod counters;
+pub mod error;
+pub mod gauges;
 pub mod http;
 pub mod model;
-pub mod operate;
+pub mod service;
 pub mod settings;
 pub mod store;
 mod table;
 mod timeline;
 pub mod worker;
 
-pub use http::{Orders, routes};
+pub use error::{OrderError, codes};
+pub use http::routes;
+pub use service::Orders;
 pub use settings::{Ordering, Settings};
 pub use table::{CHECKS, OUTBOX_ORDERS, REOPEN};
 
-/// The slice's own schema, `orders`.
+/// The migrations of the schema `orders`.
 #[must_use]
 pub const fn migrations() -> postrider::migrate::MigrationSet {
     postrider::migration_set!(
@@ -48,18 +50,4 @@ pub const fn migrations() -> postrider::migrate::MigrationSet {
             "0007_reopen_order"
         ]
     )
-}
-
-/// What can be wrong with a request about an order.
-pub mod codes {
-    postrider_web::error_codes! {
-        /// No order was accepted under this key.
-        ORDER_NOT_FOUND = "order-not-found", NOT_FOUND, "No such order";
-        /// The order may have reached the broker, or is finished.
-        ORDER_NOT_CANCELLABLE = "order-not-cancellable", CONFLICT, "The order can no longer be cancelled";
-        /// The order is not aborted, or has expired.
-        ORDER_NOT_REDRIVABLE = "order-not-redrivable", CONFLICT, "The order cannot be sent anew";
-        /// A redrive did not say that the order may be stale.
-        REDRIVE_NOT_CONFIRMED = "redrive-not-confirmed", CONFLICT, "Sending a stale order must be confirmed";
-    }
 }

@@ -1,4 +1,4 @@
-//! States and values of orders; pure.
+//! Orders: requests, states and views. Pure: no I/O.
 
 mod decimal;
 mod request;
@@ -9,36 +9,36 @@ use utoipa::ToSchema;
 
 pub use decimal::{Decimal, NotADecimal};
 pub use request::{
-    Invalid, Order, OrderRequest, OrderType, SCOPE, Side, TimeInForce, Version, key,
+    InvalidOrder, Order, OrderRequest, OrderType, SCOPE, Side, TimeInForce, Version, key,
 };
 
-/// How far the request under a key has come, for ever.
+/// The permanent ledger status of an idempotency key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, sqlx::Type, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[sqlx(type_name = "text", rename_all = "lowercase")]
 pub enum LedgerStatus {
-    /// It will be sent, or is being sent.
+    /// Accepted; not finished yet.
     Accepted,
-    /// The broker has it.
+    /// The broker accepted the order.
     Succeeded,
-    /// The broker does not get it.
+    /// The order was aborted.
     Failed,
 }
 
-/// Where an order stands on its way to the broker.
+/// The delivery status of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, sqlx::Type, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[sqlx(type_name = "text", rename_all = "lowercase")]
 pub enum OutboxStatus {
-    /// Waits for its first attempt.
+    /// Waiting for its first attempt.
     Pending,
-    /// A worker has it.
+    /// A worker is sending it.
     Sending,
-    /// The broker has accepted it.
+    /// The broker accepted it.
     Succeeded,
-    /// Waits for another attempt.
+    /// Waiting for a retry.
     Failed,
-    /// Given up, rejected, expired or cancelled.
+    /// Rejected, expired, cancelled or out of attempts.
     Aborted,
 }
 
@@ -54,37 +54,37 @@ impl std::fmt::Display for OutboxStatus {
     }
 }
 
-/// What clients are shown of an order.
+/// An order as clients see it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct OrderView {
-    /// The key that it was posted under.
+    /// The key it was posted under.
     pub idempotency_key: String,
-    /// How far it has come.
+    /// The ledger status.
     pub status: LedgerStatus,
-    /// SHA-256 of the request's canonical form.
+    /// SHA-256 of the canonical request.
     pub request_digest: String,
-    /// What the broker said, or why it failed for good; null until then.
+    /// The broker's response, or why the order was aborted; null until then.
     #[schema(value_type = Option<Object>)]
     pub result: Option<Value>,
-    /// The row that is worked on; null once it was cleaned away.
+    /// The delivery row; null once it has been cleaned up.
     pub outbox: Option<OutboxView>,
 }
 
-/// The row of `outbox_orders` that belongs to an order.
+/// An order's row in `outbox_orders`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OutboxView {
-    /// Where it stands.
+    /// The delivery status.
     pub status: OutboxStatus,
-    /// Attempts that failed.
+    /// Number of failed attempts.
     pub attempts: i32,
-    /// The last failure's code.
+    /// Code of the last failure.
     pub last_error_code: Option<String>,
-    /// What it said.
+    /// Message of the last failure.
     pub last_error_msg: Option<String>,
 }
 
 impl OrderView {
-    /// An order that was accepted a moment ago.
+    /// The view of an order that has just been accepted.
     #[must_use]
     pub fn fresh(order: &Order) -> Self {
         Self {

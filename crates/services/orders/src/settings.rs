@@ -1,4 +1,4 @@
-//! What can be configured about orders: the section `[orders]`.
+//! Configuration: the section `[orders]`.
 
 use std::{fmt, time::Duration};
 
@@ -16,40 +16,40 @@ use crate::model::Order;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// Where orders go.
+    /// The broker.
     pub broker: BrokerSettings,
-    /// So many orders are sent at once.
+    /// Maximum number of concurrent broker calls.
     pub concurrency: usize,
-    /// So many attempts, the first included.
+    /// Maximum number of attempts, including the first.
     pub max_attempts: u32,
-    /// The waits between attempts; the last repeats.
+    /// Delays between attempts; the last one repeats.
     pub backoff: Vec<Delay>,
-    /// Leases.
+    /// Lease duration.
     pub lease: Lease,
-    /// Which orders are sent one after the other.
+    /// Which orders are sent strictly one after another.
     pub ordering: Ordering,
     /// How long finished rows are kept.
     #[serde(with = "postrider::duration")]
     pub retention: Duration,
-    /// When the broker is left alone, where that differs from the common settings.
+    /// Circuit breaker settings that differ from the common ones.
     pub breaker: BreakerOverride,
 }
 
-/// Which orders are sent one after the other, each only when the one before it is finished.
+/// Which orders are sent strictly one after another: each waits until the one before it is finished.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ordering {
-    /// None: as they come, several at once.
+    /// No ordering: orders are sent concurrently.
     #[default]
     None,
-    /// Those of one account.
+    /// The orders of one account.
     Account,
-    /// Those of one symbol.
+    /// The orders of one symbol.
     Symbol,
 }
 
 impl Ordering {
-    /// The key that an order waits in line under.
+    /// The order's ordering key.
     #[must_use]
     pub fn key(self, order: &Order) -> Option<String> {
         match self {
@@ -64,24 +64,24 @@ impl Ordering {
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BrokerSettings {
-    /// Absent: the paper broker.
+    /// Base URL; absent: the built-in paper broker.
     #[serde(deserialize_with = "address")]
     pub url: Option<Url>,
-    /// Shown to the broker as a bearer token.
+    /// Bearer token.
     #[serde(deserialize_with = "unless_empty")]
     pub token: Option<String>,
-    /// The longest that one call may take.
+    /// Timeout of one call.
     #[serde(with = "postrider::duration")]
     pub timeout: Duration,
-    /// At most so many calls a second from each process; absent: as fast as they come.
+    /// Maximum calls per second from each process; absent: unlimited.
     #[serde(deserialize_with = "unless_empty")]
     pub rate: Option<f64>,
-    /// So many calls at once after a rest, if there is a rate.
+    /// Maximum burst of calls, if there is a rate.
     pub burst: u32,
 }
 
 impl BrokerSettings {
-    /// What the broker bears.
+    /// The rate limit.
     pub fn limit(&self) -> Result<Limit, InvalidRate> {
         let rate = self
             .rate
@@ -95,13 +95,13 @@ impl BrokerSettings {
 }
 
 impl Settings {
-    /// The retry policy that attempts and waits make.
+    /// The retry policy.
     pub fn policy(&self) -> Result<Policy, PolicyError> {
         let waits: Vec<Duration> = self.backoff.iter().map(|delay| delay.0).collect();
         Policy::table(waits, self.max_attempts)
     }
 
-    /// What only shows when values are used. (key, what is wrong)
+    /// Invalid values as (key, problem).
     #[must_use]
     pub fn contradictions(&self) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
@@ -121,7 +121,7 @@ impl Settings {
         if self.broker.timeout.is_zero() {
             found.push((
                 "orders.broker.timeout",
-                "must be longer than zero".to_owned(),
+                "must be greater than zero".to_owned(),
             ));
         }
         match self.broker.limit() {
@@ -144,7 +144,7 @@ impl Settings {
 }
 
 impl fmt::Debug for BrokerSettings {
-    /// Neither the token nor what an address may carry belongs in a log.
+    /// Neither the token nor credentials in the URL belong in a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BrokerSettings")
             .field("host", &self.url.as_ref().and_then(Url::host_str))

@@ -1,10 +1,10 @@
-//! All SQL of the slice, but for the paper broker's own book.
+//! All SQL of the slice, except the paper broker's own order book.
 //!
-//! Whoever locks both an order's ledger entry and its row locks the entry first: the worker's settling does so, too.
+//! Lock order: an order's ledger entry before its row. The worker's settle follows it too.
 
 use std::{collections::HashSet, time::Duration};
 
-use postrider::{failure::Failure, ledger::Key};
+use postrider::{failure::Failure, ledger::Key, timeline::Event};
 use serde_json::Value;
 use sqlx::{PgConnection, PgExecutor, PgPool};
 use time::OffsetDateTime;
@@ -14,12 +14,12 @@ use crate::{
     settings::Ordering,
 };
 
-/// The ledger's own acceptance with the rows in the same statement: the round trips of a transaction cost more than the
-/// rest of it. Sorted, so that two batches with the same keys wait for each other instead of deadlocking.
+/// Ledger entries and outbox rows in one statement: a transaction's extra round trips would cost more than the work
+/// itself. Sorted, so that two batches with the same keys wait for each other instead of deadlocking.
 const ACCEPT: &str = "
-with patience as materialized (select set_config('lock_timeout', $5, true)),
+with lock_timeout as materialized (select set_config('lock_timeout', $5, true)),
      wanted as materialized (
-        select u.* from patience, unnest($1::text[], $2::text[], $3::bytea[], $4::timestamptz[]) u(key, request, digest, expires_at)
+        select u.* from lock_timeout, unnest($1::text[], $2::text[], $3::bytea[], $4::timestamptz[]) u(key, request, digest, expires_at)
         order by u.key),
      first as (
         insert into postrider.ledger (scope, key, digest) select 'orders', w.key, w.digest from wanted w
@@ -30,21 +30,22 @@ with patience as materialized (select set_config('lock_timeout', $5, true)),
 select key from first";
 
 /// Sorted, so that two batches wait for each other instead of deadlocking.
-const LOCK_LINES: &str = "
+const LOCK_ORDERING_KEYS: &str = "
 select pg_advisory_xact_lock(l.lock)
 from (select distinct orders.ordering_lock(k) as lock from unnest($1::text[]) k order by 1) l";
 
-/// The first of its key is due, the others are parked behind it; ids are given in the order of arrival.
-const INSERT_IN_LINE: &str = "
+/// The first order of an ordering key is due, the others are parked behind it. Ids follow the order of arrival.
+const INSERT_ORDERED: &str = "
 insert into orders.outbox_orders
     (idempotency_key, order_request_json, request_digest, expires_at, ordering_key, due, parked)
-select b.key, b.request::jsonb, b.digest, b.expires_at, b.line,
+select b.key, b.request::jsonb, b.digest, b.expires_at, b.ordering_key,
        case when b.behind then 'infinity' else now() end, case when b.behind then 'behind' end
-from (select u.*, row_number() over (partition by u.line order by u.place) > 1
-             or exists (select from orders.outbox_orders h where h.ordering_key = u.line and h.finished_at is null) as behind
+from (select u.*, row_number() over (partition by u.ordering_key order by u.position) > 1
+             or exists (select from orders.outbox_orders h
+                        where h.ordering_key = u.ordering_key and h.finished_at is null) as behind
       from unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::text[])
-           with ordinality u(key, request, digest, expires_at, line, place)) b
-order by b.place";
+           with ordinality u(key, request, digest, expires_at, ordering_key, position)) b
+order by b.position";
 
 const VIEWS: &str = "
 select l.idempotency_key, l.status, l.request_digest, l.result,
@@ -71,26 +72,26 @@ select id, status, sent_at is not null as sent, coalesce(expires_at <= clock_tim
        status = 'aborted' and cause is null as cancelled
 from orders.outbox_orders where idempotency_key = $1 for update";
 
-/// The last look before the order leaves the house, and the mark that it may have left. A row that was cancelled
-/// meanwhile gives nothing.
-const ABOUT_TO_SEND: &str = "
+/// The final check before sending, and the mark that the order may have been sent. No row is returned if the order has
+/// been cancelled in the meantime.
+const MARK_SENT: &str = "
 update orders.outbox_orders t
 set sent_at = case when t.expires_at <= clock_timestamp() then t.sent_at else coalesce(t.sent_at, clock_timestamp()) end
 where t.id = $1 and t.finished_at is null
 returning coalesce(t.expires_at <= clock_timestamp(), false)";
 
-/// What was called off is no dead letter: those have a cause.
-const CALLED_OFF: &str = "update orders.outbox_orders set cause = null where id = $1";
+/// A cancelled order is not a dead letter: only dead letters have a cause.
+const CLEAR_CAUSE: &str = "update orders.outbox_orders set cause = null where id = $1";
 
-const NOT_SENT: &str = "update orders.outbox_orders set sent_at = null where id = $1";
+const CLEAR_SENT: &str = "update orders.outbox_orders set sent_at = null where id = $1";
 
-const HELD: &str = "
+const RECORD_ERROR: &str = "
 update orders.outbox_orders
 set last_error_code = $2, last_error_category = $3, last_error_msg = $4, sent_at = case when $5 then null else sent_at end
 where id = $1";
 
-/// Pending rows are unfinished ones; a sample bounds the work when there are very many.
-const AGE: &str = "
+/// The limit bounds the work when very many orders are pending.
+const PENDING_AGE: &str = "
 select coalesce(percentile_disc(0.95) within group (order by extract(epoch from clock_timestamp() - p.created_at)::float8), 0)
 from (select created_at from orders.outbox_orders where finished_at is null and status = 'pending' limit 100000) p";
 
@@ -107,13 +108,28 @@ delete from orders.outbox_orders where ctid = any(array(
     where finished_at is not null and expires_at < now() and status = 'succeeded'
     limit $1 for update skip locked))";
 
-/// The paper broker forgets what nobody will ask it about any more.
+/// The paper broker's orders whose outbox row is gone: nobody will query them again.
 const CLEAN_PAPER: &str = "
 delete from orders.paper_orders where ctid = any(array(
     select p.ctid from orders.paper_orders p
     where p.received_at < now() - make_interval(secs => $1)
       and not exists (select 1 from orders.outbox_orders o where o.idempotency_key = p.client_order_id)
     limit $2))";
+
+const TIMELINE_HEAD: &str = "
+select coalesce(o.status, l.state), o.id from postrider.ledger l
+left join orders.outbox_orders o on o.idempotency_key = l.key
+where l.scope = 'orders' and l.key = $1";
+
+const TIMELINE_EVENTS: &str = "
+select e.* from postrider.ledger l
+left join orders.outbox_orders o on o.idempotency_key = l.key,
+lateral (values
+    (l.created_at, 'accepted', o.order_request_json ->> 'symbol', null::boolean),
+    (o.sent_at, 'sent to the broker', null, null),
+    (l.finished_at, case l.state when 'succeeded' then 'accepted by the broker' else 'aborted' end, l.result::text,
+     l.state = 'succeeded')) e(at, what, detail, good)
+where l.scope = 'orders' and l.key = $1 and e.at is not null order by e.at";
 
 #[derive(sqlx::FromRow)]
 struct Row {
@@ -145,7 +161,7 @@ impl From<Row> for OrderView {
 }
 
 #[derive(sqlx::FromRow)]
-struct Placed {
+struct ListedRow {
     id: i64,
     created_at: OffsetDateTime,
     request: Value,
@@ -153,33 +169,33 @@ struct Placed {
     row: Row,
 }
 
-/// An order in the listing.
+/// An order in a listing.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Listed {
-    /// Its place: give it as `before` to get those that are older.
-    pub place: i64,
-    /// When it was accepted.
+pub struct ListedOrder {
+    /// The row's id, by which listings are sorted.
+    pub id: i64,
+    /// When the order was accepted.
     pub accepted_at: OffsetDateTime,
-    /// What was asked for.
+    /// The order as it was posted.
     pub request: Value,
-    /// What clients are shown of it.
+    /// What clients see of the order.
     pub view: OrderView,
 }
 
-/// Which orders are listed.
+/// Which orders to list.
 #[derive(Debug, Clone, Default, serde::Serialize)]
 pub struct Filter {
-    /// Where they stand.
+    /// Only orders with this status.
     pub status: Option<OutboxStatus>,
-    /// On whose account.
+    /// Only orders of this account.
     pub account: Option<String>,
-    /// Of which symbol.
+    /// Only orders of this symbol.
     pub symbol: Option<String>,
 }
 
-/// What an operation on one order must know before it changes anything.
+/// A locked order: what cancel and redrive need to know before they change anything.
 #[derive(Debug, Clone, Copy, sqlx::FromRow)]
-pub(crate) struct Standing {
+pub(crate) struct LockedOrder {
     pub id: i64,
     pub status: OutboxStatus,
     pub sent: bool,
@@ -187,11 +203,11 @@ pub(crate) struct Standing {
     pub cancelled: bool,
 }
 
-/// Accepts the orders whose keys are free, each with its row, in one commit; gives their keys. No key may come twice.
+/// Accepts the orders whose keys are unused, each with its row, in one commit; returns their keys. Keys must be distinct.
 pub(crate) async fn accept(
     connection: &mut PgConnection,
     orders: &[&Order],
-    patience: Duration,
+    lock_timeout: Duration,
 ) -> Result<HashSet<String>, sqlx::Error> {
     let keys: Vec<&str> = orders.iter().map(|order| order.key.key()).collect();
     let requests: Vec<&str> = orders.iter().map(|o| o.canonical.as_str()).collect();
@@ -202,14 +218,14 @@ pub(crate) async fn accept(
         .bind(requests)
         .bind(digests)
         .bind(expiries)
-        .bind(format!("{}ms", patience.as_millis()))
+        .bind(format!("{}ms", lock_timeout.as_millis()))
         .fetch_all(connection)
         .await?;
     Ok(new.into_iter().collect())
 }
 
-/// Adds the rows of orders that wait in line, in this order.
-pub(crate) async fn insert_in_line(
+/// Inserts the rows of orders with ordering keys, in this order.
+pub(crate) async fn insert_ordered(
     tx: &mut PgConnection,
     orders: &[&Order],
     ordering: Ordering,
@@ -217,27 +233,28 @@ pub(crate) async fn insert_in_line(
     if orders.is_empty() {
         return Ok(());
     }
-    let lines: Vec<Option<String>> = orders.iter().map(|order| ordering.key(order)).collect();
-    sqlx::query(LOCK_LINES)
-        .bind(&lines)
+    let ordering_keys: Vec<Option<String>> =
+        orders.iter().map(|order| ordering.key(order)).collect();
+    sqlx::query(LOCK_ORDERING_KEYS)
+        .bind(&ordering_keys)
         .execute(&mut *tx)
         .await?;
     let keys: Vec<&str> = orders.iter().map(|order| order.key.key()).collect();
     let requests: Vec<&str> = orders.iter().map(|o| o.canonical.as_str()).collect();
     let digests: Vec<String> = orders.iter().map(|o| o.digest.to_string()).collect();
     let expiries: Vec<_> = orders.iter().map(|order| order.expires_at).collect();
-    sqlx::query(INSERT_IN_LINE)
+    sqlx::query(INSERT_ORDERED)
         .bind(keys)
         .bind(requests)
         .bind(digests)
         .bind(expiries)
-        .bind(lines)
+        .bind(ordering_keys)
         .execute(tx)
         .await
         .map(drop)
 }
 
-/// What is known under these keys, in no particular order.
+/// The orders under these keys, in no particular order.
 pub(crate) async fn views(
     connection: impl PgExecutor<'_>,
     keys: &[&str],
@@ -249,14 +266,14 @@ pub(crate) async fn views(
     Ok(rows.into_iter().map(OrderView::from).collect())
 }
 
-/// The newest first, older than the row `before`.
+/// Orders with an id below `before`, newest first.
 pub(crate) async fn list(
     pool: &PgPool,
     filter: &Filter,
     before: Option<i64>,
     limit: i64,
-) -> Result<Vec<Listed>, sqlx::Error> {
-    let rows: Vec<Placed> = sqlx::query_as(LIST)
+) -> Result<Vec<ListedOrder>, sqlx::Error> {
+    let rows: Vec<ListedRow> = sqlx::query_as(LIST)
         .bind(before)
         .bind(filter.status)
         .bind(&filter.account)
@@ -266,20 +283,20 @@ pub(crate) async fn list(
         .await?;
     Ok(rows
         .into_iter()
-        .map(|placed| Listed {
-            place: placed.id,
-            accepted_at: placed.created_at,
-            request: placed.request,
-            view: placed.row.into(),
+        .map(|listed| ListedOrder {
+            id: listed.id,
+            accepted_at: listed.created_at,
+            request: listed.request,
+            view: listed.row.into(),
         })
         .collect())
 }
 
-/// Locks an order's entry and row against its worker; none if the row is gone or never was.
+/// Locks an order's ledger entry and row against its worker; `None` if there is no row.
 pub(crate) async fn lock(
     tx: &mut PgConnection,
     key: &Key,
-) -> Result<Option<Standing>, sqlx::Error> {
+) -> Result<Option<LockedOrder>, sqlx::Error> {
     sqlx::query(LOCK_ENTRY)
         .bind(key.key())
         .execute(&mut *tx)
@@ -290,61 +307,68 @@ pub(crate) async fn lock(
         .await
 }
 
-/// What the last look before sending found.
+/// Result of the final check before sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Clearance {
+pub(crate) enum SendCheck {
     /// Send it; from now on it may have been sent.
     Send,
-    /// Too late.
+    /// Its `expires_at` has passed.
     Expired,
-    /// It is finished: somebody cancelled it.
-    Gone,
+    /// It has been cancelled in the meantime.
+    Finished,
 }
 
-pub(crate) async fn about_to_send(pool: &PgPool, id: i64) -> Result<Clearance, sqlx::Error> {
-    let expired: Option<bool> = sqlx::query_scalar(ABOUT_TO_SEND)
+/// Marks an order as possibly sent, unless it has expired or is finished.
+pub(crate) async fn mark_sent(pool: &PgPool, id: i64) -> Result<SendCheck, sqlx::Error> {
+    let expired: Option<bool> = sqlx::query_scalar(MARK_SENT)
         .bind(id)
         .fetch_optional(pool)
         .await?;
     Ok(match expired {
-        Some(false) => Clearance::Send,
-        Some(true) => Clearance::Expired,
-        None => Clearance::Gone,
+        Some(false) => SendCheck::Send,
+        Some(true) => SendCheck::Expired,
+        None => SendCheck::Finished,
     })
 }
 
 /// Takes an order that was just cancelled out of the dead letters.
-pub(crate) async fn called_off(tx: &mut PgConnection, id: i64) -> Result<(), sqlx::Error> {
-    sqlx::query(CALLED_OFF).bind(id).execute(tx).await.map(drop)
+pub(crate) async fn clear_cause(tx: &mut PgConnection, id: i64) -> Result<(), sqlx::Error> {
+    sqlx::query(CLEAR_CAUSE)
+        .bind(id)
+        .execute(tx)
+        .await
+        .map(drop)
 }
 
-pub(crate) async fn not_sent(tx: &mut PgConnection, id: i64) -> Result<(), sqlx::Error> {
-    sqlx::query(NOT_SENT).bind(id).execute(tx).await.map(drop)
+/// The broker certainly doesn't have the order.
+pub(crate) async fn clear_sent(tx: &mut PgConnection, id: i64) -> Result<(), sqlx::Error> {
+    sqlx::query(CLEAR_SENT).bind(id).execute(tx).await.map(drop)
 }
 
-/// Says why an order waits, although no attempt was spent.
-pub(crate) async fn held(
+/// Records why an order waits although no attempt was spent.
+pub(crate) async fn record_error(
     tx: &mut PgConnection,
     id: i64,
-    why: &Failure,
+    failure: &Failure,
     not_sent: bool,
 ) -> Result<(), sqlx::Error> {
-    sqlx::query(HELD)
+    sqlx::query(RECORD_ERROR)
         .bind(id)
-        .bind(why.code())
-        .bind(why.category().as_str())
-        .bind(why.message())
+        .bind(failure.code())
+        .bind(failure.category().as_str())
+        .bind(failure.message())
         .bind(not_sent)
         .execute(tx)
         .await
         .map(drop)
 }
 
+/// The 95th percentile age of pending orders, in seconds.
 pub(crate) async fn pending_age(pool: &PgPool) -> Result<f64, sqlx::Error> {
-    sqlx::query_scalar(AGE).fetch_one(pool).await
+    sqlx::query_scalar(PENDING_AGE).fetch_one(pool).await
 }
 
-/// Removes up to `limit` rows of each kind that may go; says how many went.
+/// Deletes up to `limit` rows of each kind whose retention is over; returns how many.
 pub(crate) async fn clean(
     pool: &PgPool,
     retention: Duration,
@@ -363,4 +387,23 @@ pub(crate) async fn clean(
         .execute(pool)
         .await?;
     Ok(old.rows_affected() + expired.rows_affected() + paper.rows_affected())
+}
+
+/// An order's state and the id of its row, if it still has one.
+pub(crate) async fn timeline_head(
+    pool: &PgPool,
+    key: &str,
+) -> Result<Option<(String, Option<i64>)>, sqlx::Error> {
+    sqlx::query_as(TIMELINE_HEAD)
+        .bind(key)
+        .fetch_optional(pool)
+        .await
+}
+
+/// What happened to an order, oldest first.
+pub(crate) async fn timeline_events(pool: &PgPool, key: &str) -> Result<Vec<Event>, sqlx::Error> {
+    sqlx::query_as(TIMELINE_EVENTS)
+        .bind(key)
+        .fetch_all(pool)
+        .await
 }

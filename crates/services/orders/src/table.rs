@@ -1,11 +1,11 @@
-//! The words in which `orders.outbox_orders` speaks the engine's lifecycle.
+//! How `orders.outbox_orders` maps to a work table, and the doctor's checks.
 
 use postrider::{
     doctor::{Check, Severity},
     lease::{Columns, Finish, OrderingKeys, States, WorkTable},
 };
 
-/// The work table: pending, sending, succeeded, failed, aborted.
+/// The work table of orders. States: pending, sending, succeeded, failed, aborted.
 pub static OUTBOX_ORDERS: WorkTable = WorkTable {
     name: "orders.outbox_orders",
     columns: Columns {
@@ -49,10 +49,10 @@ pub static OUTBOX_ORDERS: WorkTable = WorkTable {
     max_losses: 10,
 };
 
-/// The SQL function that lets aborted orders begin anew as far as the ledger is concerned.
+/// The SQL function that reopens the ledger entries of aborted orders before a redrive.
 pub const REOPEN: &str = "orders.reopen";
 
-/// What must hold between the orders and the ledger.
+/// Invariants between the orders and the ledger.
 pub const CHECKS: &[Check] = &[
     Check {
         name: "orders/ledger-agrees",
@@ -62,8 +62,8 @@ pub const CHECKS: &[Check] = &[
                 where o.finished_at > now() - interval '7 days'
                   and l.status is distinct from case o.status when 'succeeded' then 'succeeded' else 'failed' end
                 limit 1000",
-        what: "finished orders whose ledger entry says something else",
-        advice: "look at each with `postrider orders show KEY` and compare with the broker; report it as a bug",
+        what: "finished orders whose ledger entry disagrees",
+        advice: "inspect each with `postrider orders show KEY`, compare it with the broker, and report a bug",
     },
     Check {
         name: "orders/ledger-entry",
@@ -73,7 +73,7 @@ pub const CHECKS: &[Check] = &[
                      order by due, id limit 10000) o
                 left join orders.idempo_ledger l using (idempotency_key)
                 where l.request_digest is distinct from o.request_digest limit 1000",
-        what: "unfinished orders without their ledger entry, or with another request's",
-        advice: "do not send them; look at each with `postrider orders show KEY`",
+        what: "unfinished orders whose ledger entry is missing or belongs to a different request",
+        advice: "do not send them; inspect each with `postrider orders show KEY` and report a bug",
     },
 ];

@@ -1,10 +1,10 @@
-//! Sends orders: look, mark, send, and one verdict for whatever comes of it.
+//! Sends orders to the broker: check, mark as sent, send, settle.
 //!
-//! Before an order leaves the house its row is marked as possibly sent, durably. A row that carries the mark was
-//! perhaps sent by somebody who never heard the answer (a time-out, a killed worker, a lost commit), so the broker is
-//! asked for it before it is sent again. The mark goes only when it is certain that the broker has not got the order.
+//! Before an order is sent, its row is durably marked as possibly sent (`sent_at`). A marked row may have been sent by a
+//! worker that never saw the response (time-out, crash, lost commit), so the broker is queried for it before it is sent
+//! again. The mark is cleared only when the broker certainly doesn't have the order.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use postrider::{
     Error, Result,
@@ -23,20 +23,20 @@ use sqlx::PgPool;
 use crate::{
     OUTBOX_ORDERS, Settings,
     broker::{Broker, Kind, Refusal},
-    counters,
+    gauges,
     model::key,
-    store::{self, Clearance},
+    store::{self, SendCheck},
 };
 
-/// The breaker's name.
+/// Name of the broker's circuit breaker.
 pub const DEPENDENCY: &str = "orders.broker";
 
-/// Somebody finished the order while we were about to send it; whoever did holds the row now.
-const OVERTAKEN: std::time::Duration = std::time::Duration::from_secs(1);
+/// Snooze when the order was finished concurrently or the database is unavailable.
+const SNOOZE: Duration = Duration::from_secs(1);
 
-/// What a claim gives us of an order.
+/// The payload of a claimed order.
 #[derive(Debug, Deserialize)]
-struct Work {
+struct ClaimedOrder {
     key: String,
     order: Map<String, Value>,
     sent: bool,
@@ -44,21 +44,21 @@ struct Work {
     ledger: Option<String>,
 }
 
-/// What came of an attempt.
+/// Result of one attempt. `not_sent`: the broker certainly doesn't have the order.
 enum Attempt {
-    /// The broker has it.
+    /// The broker accepted the order.
     Accepted(Value),
-    /// It failed so; the second says whether it is certain that the broker has not got it.
-    Failed(Refusal, bool),
-    /// It must not be sent any more.
+    /// Retry, which spends an attempt.
+    Failed { error: Refusal, not_sent: bool },
+    /// The order must not be sent any more.
     Dead(Failure),
-    /// Later, at no cost.
-    Later(std::time::Duration),
-    /// Later, at no cost, and everybody may see why; the second as above.
-    Held(Refusal, bool),
+    /// Try again later without spending an attempt.
+    Snooze(Duration),
+    /// The same, and the error is shown on the order.
+    Blocked { error: Refusal, not_sent: bool },
 }
 
-/// The worker of the outbox.
+/// The worker that sends orders.
 pub fn worker(
     pool: PgPool,
     settings: &Settings,
@@ -78,26 +78,23 @@ pub fn worker(
         broker,
         breaker: breakers.get_with(DEPENDENCY, breaker),
         policy: policy.clone(),
-        door: Destination::new(limit),
+        limiter: Destination::new(limit),
     });
-    counters::register();
+    gauges::register();
     let adapter = sender.broker.name();
     let handler = Handler::new(move |item| Arc::clone(&sender).handle(item))
         .policy(policy)
         .concurrency(settings.concurrency)
-        .on_dead(|item, failure| Some(record_death(item, failure)))
-        .on_settled(move |item, outcome| tell(adapter, item, outcome));
+        .on_dead(|item, failure| Some(record_failure(item, failure)))
+        .on_settled(move |item, outcome| report(adapter, item, outcome));
     let options = WorkerOptions {
         lease: settings.lease.seconds,
-        // What is claimed ahead is lost time when the worker dies: little is enough to keep the senders busy.
+        // Prefetched orders wait for their lease to expire if the worker dies, so prefetch only enough to stay busy.
         batch: u32::try_from(settings.concurrency)
             .unwrap_or(u32::MAX)
             .clamp(1, 500),
         prefetch: settings.concurrency,
-        rescue_every: settings
-            .lease
-            .seconds
-            .min(std::time::Duration::from_secs(1)),
+        rescue_every: settings.lease.seconds.min(Duration::from_secs(1)),
         ..WorkerOptions::default()
     };
     Ok(Worker::new(pool, &OUTBOX_ORDERS)?
@@ -110,155 +107,163 @@ struct Sender {
     broker: Arc<dyn Broker>,
     breaker: Arc<Breaker>,
     policy: Policy,
-    door: Destination,
+    limiter: Destination,
 }
 
 impl Sender {
     async fn handle(self: Arc<Self>, item: Item) -> Result<Handled, BoxError> {
-        let work: Work = item.read()?;
-        let attempt = self.attempt(item.id, &work).await?;
-        Ok(self.conclude(&item, &work, attempt))
+        let order: ClaimedOrder = item.read()?;
+        let attempt = self.attempt(item.id, &order).await?;
+        Ok(self.conclude(&item, &order, attempt))
     }
 
-    async fn attempt(&self, id: i64, work: &Work) -> Result<Attempt, BoxError> {
-        if work.ledger.as_deref() != Some("accepted") {
-            // Somebody redrove the row alone. Only a redrive that reopens the ledger, too, was meant to send it.
+    async fn attempt(&self, id: i64, order: &ClaimedOrder) -> Result<Attempt, BoxError> {
+        if order.ledger.as_deref() != Some("accepted") {
+            // The row was redriven without its ledger entry, so nobody confirmed that it may be stale.
             return Ok(Attempt::Dead(Failure::with_category(
                 "REDRIVE_NOT_CONFIRMED",
                 Category::Data,
                 "the ledger says that this order is finished; redrive it with `postrider orders redrive --allow-stale`",
             )));
         }
-        if work.sent {
-            let _entry = self.door.enter().await;
-            let asked = self
-                .breaker
-                .call(self.broker.look_up(&work.key), judge)
-                .await;
-            match asked {
-                Err(open) => return Ok(Attempt::Later(open.retry_after)),
-                Ok(Err(refusal)) => return Ok(came_to_nothing(refusal, false)),
-                Ok(Ok(Some(answer))) => return Ok(Attempt::Accepted(answer)),
-                Ok(Ok(None)) => {}
-            }
+        if order.sent
+            && let Some(attempt) = self.find_at_broker(order).await
+        {
+            return Ok(attempt);
         }
-        if work.expired {
+        if order.expired {
             return Ok(Attempt::Dead(expired()));
         }
-        // Whatever waits for its turn is marked, judged and perhaps cancelled only afterwards.
-        let _entry = self.door.enter().await;
-        // The permit comes before the mark: an order that an open breaker holds back was not sent.
+        // The rate limit comes first: an order that waits for its turn can still expire or be cancelled.
+        let _entry = self.limiter.enter().await;
+        // The breaker comes before the mark: an order that an open breaker holds back was not sent.
         let permit = match self.breaker.permit() {
             Ok(permit) => permit,
-            Err(open) => return Ok(Attempt::Later(open.retry_after)),
+            Err(open) => return Ok(Attempt::Snooze(open.retry_after)),
         };
-        match store::about_to_send(&self.pool, id).await {
-            Ok(Clearance::Send) => {}
-            Ok(Clearance::Expired) => return Ok(Attempt::Dead(expired())),
-            Ok(Clearance::Gone) => return Ok(Attempt::Later(OVERTAKEN)),
+        match store::mark_sent(&self.pool, id).await {
+            Ok(SendCheck::Send) => {}
+            Ok(SendCheck::Expired) => return Ok(Attempt::Dead(expired())),
+            Ok(SendCheck::Finished) => return Ok(Attempt::Snooze(SNOOZE)),
             Err(error) if postrider::error::database_is_transient(&error) => {
-                tracing::warn!(%error, key = work.key, "the database is away: nothing is sent");
-                return Ok(Attempt::Later(OVERTAKEN));
+                tracing::warn!(%error, key = order.key, "database unavailable; order not sent, retrying");
+                return Ok(Attempt::Snooze(SNOOZE));
             }
             Err(error) => return Err(error.into()),
         }
         postrider_crashpoint::point!("orders.before_send")?;
-        let sent = self.broker.send(order_for_broker(work)).await;
-        permit.report(judge(&sent));
+        let sent = self.broker.send(broker_request(order)).await;
+        permit.report(classify(&sent));
         postrider_crashpoint::point!("orders.after_send")?;
-        match sent {
-            Ok(answer) => Ok(Attempt::Accepted(answer)),
-            // A broker that knows the id already may call the repetition a conflict: what does it know?
-            Err(refusal) if may_be_repetition(work, &refusal) => {
-                match self.broker.look_up(&work.key).await {
-                    Ok(Some(answer)) => Ok(Attempt::Accepted(answer)),
-                    Ok(None) => Ok(came_to_nothing(refusal, !work.sent)),
-                    Err(unknown) => Ok(came_to_nothing(unknown, false)),
-                }
+        Ok(match sent {
+            Ok(response) => Attempt::Accepted(response),
+            Err(error) if may_be_duplicate(order, &error) => {
+                self.resolve_conflict(order, error).await
             }
-            Err(refusal) => {
-                // An earlier attempt that nobody heard of may still arrive: what this one knows does not undo that.
-                let certain = refusal.kind != Kind::Uncertain && !work.sent;
-                Ok(came_to_nothing(refusal, certain))
+            Err(error) => {
+                // An earlier attempt with an unknown outcome may still arrive, whatever this one tells us.
+                let not_sent = error.kind != Kind::Uncertain && !order.sent;
+                not_accepted(error, not_sent)
             }
+        })
+    }
+
+    /// Queries the broker for an order that may have been sent before. `None`: the broker doesn't know it.
+    async fn find_at_broker(&self, order: &ClaimedOrder) -> Option<Attempt> {
+        let _entry = self.limiter.enter().await;
+        let found = self
+            .breaker
+            .call(self.broker.look_up(&order.key), classify)
+            .await;
+        match found {
+            Err(open) => Some(Attempt::Snooze(open.retry_after)),
+            Ok(Err(error)) => Some(not_accepted(error, false)),
+            Ok(Ok(Some(response))) => Some(Attempt::Accepted(response)),
+            Ok(Ok(None)) => None,
         }
     }
 
-    /// The verdict, what is written with it, and what is told.
-    fn conclude(&self, item: &Item, work: &Work, attempt: Attempt) -> Handled {
+    /// A broker that already has the order may answer a repetition with a conflict, so ask what it has.
+    async fn resolve_conflict(&self, order: &ClaimedOrder, error: Refusal) -> Attempt {
+        match self.broker.look_up(&order.key).await {
+            Ok(Some(response)) => Attempt::Accepted(response),
+            Ok(None) => not_accepted(error, !order.sent),
+            Err(unknown) => not_accepted(unknown, false),
+        }
+    }
+
+    /// Turns an attempt into a verdict and the writes that commit with it.
+    fn conclude(&self, item: &Item, order: &ClaimedOrder, attempt: Attempt) -> Handled {
         let id = item.id;
         match attempt {
-            Attempt::Later(wait) => Verdict::Snooze(wait).into(),
+            Attempt::Snooze(wait) => Verdict::Snooze(wait).into(),
             Attempt::Dead(failure) => Verdict::Dead(failure).into(),
-            Attempt::Accepted(answer) => {
-                let key = work.key.clone();
+            Attempt::Accepted(response) => {
+                let name = order.key.clone();
                 Handled::from(Verdict::Done).with(move |tx| {
                     Box::pin(async move {
-                        let key = key_of(&key)?;
-                        let done = ledger::Outcome::Succeeded;
+                        let key = key(&name)?;
                         Ledger::default()
-                            .finish(tx, &key, done, Some(answer))
+                            .finish(tx, &key, ledger::Outcome::Succeeded, Some(response))
                             .await
-                            .map_err(unbox)
+                            .map_err(boxed)
                     })
                 })
             }
-            Attempt::Held(refusal, certain) => {
-                let wait = refusal
+            Attempt::Blocked { error, not_sent } => {
+                let wait = error
                     .retry_after
                     .or_else(|| self.policy.delay(1, 0.5))
-                    .unwrap_or(OVERTAKEN);
+                    .unwrap_or(SNOOZE);
                 tracing::error!(
-                    key = work.key, status = "held", attempts = item.attempts, error_code = refusal.failure.code(),
-                    error = refusal.failure.message(), adapter = self.broker.name(), again_in = ?wait, "order not sent"
+                    key = order.key, attempts = item.attempts, error_code = error.failure.code(),
+                    error = error.failure.message(), adapter = self.broker.name(), retry_in = ?wait,
+                    "the broker refuses our credentials; order not sent, retrying"
                 );
                 Handled::from(Verdict::Snooze(wait)).with(move |tx| {
                     Box::pin(async move {
-                        store::held(tx, id, &refusal.failure, certain)
+                        store::record_error(tx, id, &error.failure, not_sent)
                             .await
                             .map_err(Into::into)
                     })
                 })
             }
-            Attempt::Failed(refusal, certain) => {
-                let failure = if certain || refusal.kind != Kind::Uncertain {
-                    refusal.failure
+            Attempt::Failed { error, not_sent } => {
+                let after = error.retry_after;
+                let failure = if not_sent || error.kind != Kind::Uncertain {
+                    error.failure
                 } else {
-                    uncertain(&refusal.failure)
+                    uncertain(&error.failure)
                 };
-                let verdict = Verdict::Retry {
-                    failure,
-                    after: refusal.retry_after,
-                };
-                let handled = Handled::from(verdict);
-                if !certain {
+                let handled = Handled::from(Verdict::Retry { failure, after });
+                if !not_sent {
                     return handled;
                 }
                 handled.with(move |tx| {
-                    Box::pin(async move { store::not_sent(tx, id).await.map_err(Into::into) })
+                    Box::pin(async move { store::clear_sent(tx, id).await.map_err(Into::into) })
                 })
             }
         }
     }
 }
 
-/// Counts and logs what has committed.
-fn tell(adapter: &'static str, item: &Item, outcome: &Outcome) {
-    let name = item.read::<Work>().map(|work| work.key);
+/// Counts and logs a committed outcome.
+fn report(adapter: &'static str, item: &Item, outcome: &Outcome) {
+    let name = item.read::<ClaimedOrder>().map(|order| order.key);
     let key = name.as_deref().unwrap_or("unreadable");
     let attempts = item.attempts + 1;
     match outcome {
         Outcome::Done => {
-            counters::sent(1);
+            gauges::sent(1);
             tracing::info!(key, status = "succeeded", attempts, adapter, "order sent");
         }
         Outcome::Retry { after, failure } => {
-            counters::failed(1);
+            gauges::failed(1);
             let (error_code, error) = (failure.code(), failure.message());
-            tracing::warn!(key, status = "failed", attempts, error_code, error, adapter, again_in = ?after, "order not sent");
+            tracing::warn!(key, status = "failed", attempts, error_code, error, adapter, retry_in = ?after, "order not sent; retrying");
         }
         Outcome::Dead { failure } | Outcome::Abandoned { failure } => {
-            counters::aborted(1);
+            gauges::aborted(1);
             let (error_code, error) = (failure.code(), failure.message());
             tracing::error!(
                 key,
@@ -274,68 +279,67 @@ fn tell(adapter: &'static str, item: &Item, outcome: &Outcome) {
     }
 }
 
-/// The ledger learns of a death in the transaction that declares it, whatever the cause.
-fn record_death(item: &Item, failure: &Failure) -> Effect {
-    let name = item.read::<Work>().map(|work| work.key);
+/// Records the failure in the ledger, in the transaction that marks the order dead.
+fn record_failure(item: &Item, failure: &Failure) -> Effect {
+    let name = item.read::<ClaimedOrder>().map(|order| order.key);
     let result = json!({ "reason_code": failure.code(), "message": failure.message() });
     Box::new(move |tx| {
         Box::pin(async move {
-            let key = key_of(&name?)?;
-            let done = ledger::Outcome::Failed;
-            match Ledger::default().finish(tx, &key, done, Some(result)).await {
-                // It says so already: the row was redriven without it.
+            let key = key(&name?)?;
+            let outcome = ledger::Outcome::Failed;
+            match Ledger::default()
+                .finish(tx, &key, outcome, Some(result))
+                .await
+            {
+                // Already recorded: the row was redriven without its ledger entry.
                 Err(LedgerError::NotNow {
                     state: ledger::State::Failed,
                     ..
                 }) => Ok(()),
-                other => other.map_err(unbox),
+                other => other.map_err(boxed),
             }
         })
     })
 }
 
-fn key_of(name: &str) -> Result<ledger::Key, BoxError> {
-    key(name).map_err(Into::into)
-}
-
-/// The engine tells an outage from a refusal by the error's own type.
-fn unbox(error: LedgerError) -> BoxError {
+/// Unwraps database errors: the engine recognises an outage by the error's own type.
+fn boxed(error: LedgerError) -> BoxError {
     match error {
         LedgerError::Engine(Error::Database(error)) => Box::new(error),
         other => Box::new(other),
     }
 }
 
-/// The order's own fields in one flat object, with the name that the broker knows it by.
-fn order_for_broker(work: &Work) -> Value {
-    let mut order = work.order.clone();
-    order.remove("idempotency_key");
-    order.insert(
+/// The order's fields in one flat object, with the id that the broker knows it by.
+fn broker_request(order: &ClaimedOrder) -> Value {
+    let mut request = order.order.clone();
+    request.remove("idempotency_key");
+    request.insert(
         "client_order_id".to_owned(),
-        Value::String(work.key.clone()),
+        Value::String(order.key.clone()),
     );
-    Value::Object(order)
+    Value::Object(request)
 }
 
-fn judge<T>(answer: &Result<T, Refusal>) -> breaker::Outcome {
-    match answer {
+fn classify<T>(result: &Result<T, Refusal>) -> breaker::Outcome {
+    match result {
         Ok(_) => breaker::Outcome::Answered,
-        Err(refusal) => refusal.shows,
+        Err(error) => error.shows,
     }
 }
 
-/// `certain`: the broker has not got the order, and no earlier attempt can bring it there.
-fn came_to_nothing(refusal: Refusal, certain: bool) -> Attempt {
-    match refusal.kind {
-        Kind::NotLetIn => Attempt::Held(refusal, certain),
-        Kind::Rejected | Kind::NotTaken | Kind::Uncertain => Attempt::Failed(refusal, certain),
+/// `not_sent`: the broker doesn't have the order, and no earlier attempt can still deliver it.
+fn not_accepted(error: Refusal, not_sent: bool) -> Attempt {
+    match error.kind {
+        Kind::NotLetIn => Attempt::Blocked { error, not_sent },
+        Kind::Rejected | Kind::NotTaken | Kind::Uncertain => Attempt::Failed { error, not_sent },
     }
 }
 
-fn may_be_repetition(work: &Work, refusal: &Refusal) -> bool {
-    let code = refusal.failure.code();
-    match refusal.kind {
-        Kind::Rejected => work.sent || code == "409" || code.contains("DUPLICATE"),
+fn may_be_duplicate(order: &ClaimedOrder, error: &Refusal) -> bool {
+    let code = error.failure.code();
+    match error.kind {
+        Kind::Rejected => order.sent || code == "409" || code.contains("DUPLICATE"),
         Kind::NotTaken => code == "409",
         Kind::Uncertain | Kind::NotLetIn => false,
     }

@@ -124,11 +124,15 @@ impl Listing {
         key: impl FnOnce(&T) -> K,
         job: impl FnMut(T) -> Job,
     ) -> Result<Self, Problem> {
-        let page = Page::cut(rows, limit, list, key)?.map(job);
-        Ok(Self {
+        Ok(Self::new(Page::cut(rows, limit, list, key)?.map(job)))
+    }
+
+    /// One page of a service's jobs.
+    pub fn new(page: Page<Job>) -> Self {
+        Self {
             jobs: page.items,
             next: page.next_cursor,
-        })
+        }
     }
 }
 

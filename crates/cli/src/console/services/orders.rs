@@ -3,14 +3,12 @@
 use postrider_orders::{
     Orders,
     model::{LedgerStatus, OutboxStatus},
-    store::{Filter, Listed},
+    store::{Filter, ListedOrder},
 };
 use postrider_web::Problem;
 use serde_json::Value;
 
 use super::{Job, Listing, Tone, Wanted};
-
-const LIST: &str = "console.orders";
 
 pub(super) async fn list(orders: &Orders, wanted: &Wanted) -> Result<Listing, Problem> {
     let filter = Filter {
@@ -18,13 +16,13 @@ pub(super) async fn list(orders: &Orders, wanted: &Wanted) -> Result<Listing, Pr
         account: wanted.owner(),
         symbol: None,
     };
-    let list = wanted.list(LIST)?;
-    let (before, limit) = (wanted.before(&list)?, Wanted::limit());
-    let rows = orders.list(&filter, before, limit.to_select()).await?;
-    Listing::cut(rows, limit, &list, |row| row.place, job)
+    let page = orders
+        .list(&filter, wanted.cursor.as_ref(), Wanted::limit())
+        .await?;
+    Ok(Listing::new(page.map(job)))
 }
 
-fn job(row: Listed) -> Job {
+fn job(row: ListedOrder) -> Job {
     let field = |name: &str| match &row.request[name] {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),

@@ -1,4 +1,4 @@
-//! What a client asks for, in its normal form.
+//! Order requests: validation and normal form.
 
 use postrider::{
     digest::{Digest, DigestError, canonical},
@@ -11,13 +11,13 @@ use utoipa::ToSchema;
 
 use super::Decimal;
 
-/// The scope of this service in the ledger.
+/// This service's scope in the ledger.
 pub const SCOPE: &str = "orders";
 
-/// The longest account or symbol, in bytes.
-const MOST_BYTES: usize = 100;
+/// Maximum length of an account or symbol, in bytes.
+const MAX_BYTES: usize = 100;
 
-/// Which way.
+/// Buy or sell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
@@ -27,140 +27,137 @@ pub enum Side {
     Sell,
 }
 
-/// At which price.
+/// Market or limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OrderType {
-    /// At the market's.
+    /// At the market price.
     Market,
     /// At the limit price or better.
     Limit,
 }
 
-/// For how long the broker keeps it.
+/// How long the order stays in force at the broker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TimeInForce {
-    /// To the end of the day.
+    /// Until the end of the day.
     #[default]
     Day,
-    /// Until cancelled.
+    /// Good till cancelled.
     Gtc,
-    /// Immediate, or what is left is cancelled.
+    /// Immediate or cancel.
     Ioc,
-    /// All at once, or nothing.
+    /// Fill or kill.
     Fok,
 }
 
-/// The version of the request's form.
+/// The request's schema version.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum Version {
-    /// The only one so far.
+    /// The current version.
     #[default]
     #[serde(rename = "1.1")]
     V1_1,
 }
 
-/// An order, as a client posts it.
+/// An order as a client posts it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OrderRequest {
-    /// The version of this form.
+    /// Schema version of the request.
     #[serde(default)]
     pub version: Version,
-    /// One key is one order: repeat the request with the same key as often as you like.
+    /// One key is one order: the request can be repeated safely under the same key.
     #[schema(example = "k-1")]
     pub idempotency_key: String,
-    /// On whose account.
+    /// The account.
     #[schema(example = "A1")]
     pub account: String,
-    /// What to trade.
+    /// The symbol to trade.
     #[schema(example = "ACME")]
     pub symbol: String,
-    /// Which way.
+    /// Buy or sell.
     pub side: Side,
-    /// How much: an exact decimal above zero, as a string or a number.
+    /// An exact decimal greater than zero, as a string or a number.
     #[schema(value_type = String, example = "10")]
     pub quantity: Decimal,
-    /// At which price.
+    /// Market or limit.
     #[serde(rename = "type")]
     pub order_type: OrderType,
-    /// The limit, exactly when the type is `limit`: an exact decimal above zero, as a string or a number.
+    /// Required if, and only if, the type is `limit`: an exact decimal greater than zero, as a string or a number.
     #[serde(default)]
     #[schema(value_type = Option<String>, example = "12.50")]
     pub limit_price: Option<Decimal>,
-    /// For how long the broker keeps it.
+    /// How long the order stays in force at the broker.
     #[serde(default)]
     pub time_in_force: TimeInForce,
-    /// After this the order is never sent.
+    /// The order is never sent after this time.
     #[serde(default, with = "time::serde::rfc3339::option")]
     pub expires_at: Option<OffsetDateTime>,
-    /// Whatever the client wants to find again.
+    /// Arbitrary metadata of the client.
     #[serde(default)]
     #[schema(value_type = Object)]
     pub tags: Map<String, Value>,
 }
 
-/// What is wrong with a request whose form is right.
+/// Why a well-formed request is not a valid order.
 #[derive(Debug, thiserror::Error)]
-pub enum Invalid {
-    /// A value can't be taken.
+pub enum InvalidOrder {
+    /// A field has an invalid value.
     #[error("{field} {problem}")]
     Field {
-        /// The field's place.
+        /// JSON pointer to the field.
         field: &'static str,
-        /// What is wrong.
+        /// What is wrong with it.
         problem: &'static str,
     },
-    /// The key can't be taken.
+    /// The idempotency key is invalid.
     #[error(transparent)]
     Key(#[from] InvalidKey),
-    /// The content has no digest.
+    /// The request has no canonical form.
     #[error(transparent)]
     Digest(#[from] DigestError),
 }
 
-/// An order that can be accepted: checked, in normal form, with its digest.
+/// A validated order in normal form, with its digest.
 #[derive(Debug, Clone)]
 pub struct Order {
-    /// Under which name the ledger knows it; the client order id at the broker.
+    /// The order's key in the ledger; also the client order id at the broker.
     pub key: Key,
     /// SHA-256 of the canonical form.
     pub digest: Digest,
-    /// The canonical form itself.
+    /// The canonical form.
     pub canonical: String,
-    /// After this it is never sent.
+    /// The order is never sent after this time.
     pub expires_at: Option<OffsetDateTime>,
-    /// On whose account.
+    /// The account.
     pub account: String,
-    /// What is traded.
+    /// The symbol.
     pub symbol: String,
 }
 
 impl TryFrom<OrderRequest> for Order {
-    type Error = Invalid;
+    type Error = InvalidOrder;
 
-    fn try_from(mut request: OrderRequest) -> Result<Self, Invalid> {
+    fn try_from(mut request: OrderRequest) -> Result<Self, InvalidOrder> {
         let key = key(&request.idempotency_key)?;
         if matches!(request.idempotency_key.as_str(), "." | "..") {
-            // An address can't end in it, so that neither the broker nor we could be asked for the order.
+            // A URL path can't end in either, so the order could not be looked up at the broker or here.
             return Err(field("/idempotency_key", "must not be `.` or `..`"));
         }
-        plain("/account", &request.account)?;
-        plain("/symbol", &request.symbol)?;
+        check_text("/account", &request.account)?;
+        check_text("/symbol", &request.symbol)?;
         match (request.order_type, &request.limit_price) {
             (OrderType::Limit, None) => {
-                return Err(field("/limit_price", "is missing: a limit order needs one"));
+                return Err(field("/limit_price", "is required for a limit order"));
             }
             (OrderType::Market, Some(_)) => {
-                return Err(field(
-                    "/limit_price",
-                    "is given, and a market order has none",
-                ));
+                return Err(field("/limit_price", "is not allowed for a market order"));
             }
             (OrderType::Limit, Some(_)) | (OrderType::Market, None) => {}
         }
-        // The same moment in another zone is the same order; PostgreSQL keeps microseconds.
+        // The same instant in another time zone is the same order; PostgreSQL stores microseconds.
         request.expires_at = match request.expires_at {
             Some(at) => Some(
                 at.checked_to_offset(UtcOffset::UTC)
@@ -175,7 +172,7 @@ impl TryFrom<OrderRequest> for Order {
             key,
             digest: Digest::of_bytes(&canonical),
             canonical: String::from_utf8(canonical)
-                .map_err(|_| field("", "has no canonical form in UTF-8"))?,
+                .map_err(|_| field("", "has no UTF-8 canonical form"))?,
             expires_at: request.expires_at,
             account: request.account,
             symbol: request.symbol,
@@ -183,21 +180,21 @@ impl TryFrom<OrderRequest> for Order {
     }
 }
 
-/// The ledger's key of an order.
+/// The ledger key of an idempotency key.
 pub fn key(idempotency_key: &str) -> Result<Key, InvalidKey> {
     Key::new(SCOPE, idempotency_key)
 }
 
-const fn field(field: &'static str, problem: &'static str) -> Invalid {
-    Invalid::Field { field, problem }
+const fn field(field: &'static str, problem: &'static str) -> InvalidOrder {
+    InvalidOrder::Field { field, problem }
 }
 
-fn plain(name: &'static str, text: &str) -> Result<(), Invalid> {
-    if text.is_empty() || text.len() > MOST_BYTES {
-        return Err(field(name, "must have 1 to 100 bytes"));
+fn check_text(name: &'static str, text: &str) -> Result<(), InvalidOrder> {
+    if text.is_empty() || text.len() > MAX_BYTES {
+        return Err(field(name, "must be 1 to 100 bytes long"));
     }
     if text.contains(char::is_control) {
-        return Err(field(name, "has control characters in it"));
+        return Err(field(name, "must not contain control characters"));
     }
     Ok(())
 }

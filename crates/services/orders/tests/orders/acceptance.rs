@@ -5,8 +5,8 @@ use serde_json::json;
 
 use postrider_orders::{
     Orders,
-    accept::Answer,
     model::{Order, OrderRequest},
+    service::AcceptOutcome,
     settings::Ordering,
 };
 use postrider_testkit::Proxy;
@@ -209,9 +209,12 @@ async fn a_connection_that_goes_silent_costs_an_answer_and_not_the_orders_behind
             .await
             .expect("an answer, be it an error")
     };
-    assert!(matches!(accept("k-1").await, Ok(Answer::Accepted(_))));
+    assert!(matches!(
+        accept("k-1").await,
+        Ok(AcceptOutcome::Accepted(_))
+    ));
     proxy.swallow();
     assert!(accept("k-1").await.is_err());
     proxy.pass();
-    assert!(matches!(accept("k-1").await, Ok(Answer::Replay(_))));
+    assert!(matches!(accept("k-1").await, Ok(AcceptOutcome::Replay(_))));
 }

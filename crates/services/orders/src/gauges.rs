@@ -1,23 +1,27 @@
-//! What is counted, under the names that dashboards already use.
+//! Metrics, under the names that existing dashboards use.
 
 use metrics::{counter, describe_counter, describe_gauge, gauge};
+use postrider::gauges::Gauge;
+use sqlx::PgPool;
 
-pub(crate) const TABLE: &str = "outbox_orders";
+use crate::store;
 
-/// The 95th percentile of the age of what is pending; see [`crate::cleaning::readings`].
-pub(crate) const AGE: &str = "outbox_age_seconds";
+const TABLE: &str = "outbox_orders";
 
-/// Makes every name appear, at zero, before anything has happened.
+/// The 95th percentile age of pending orders.
+const AGE: &str = "outbox_age_seconds";
+
+/// Describes every metric and exports it at zero before anything has happened.
 pub fn register() {
     describe_counter!("outbox_enqueued_total", "Orders accepted for sending");
-    describe_counter!("outbox_sent_total", "Orders that the broker has accepted");
+    describe_counter!("outbox_sent_total", "Orders accepted by the broker");
     describe_counter!(
         "outbox_failed_total",
-        "Attempts that failed and are made again"
+        "Failed attempts that will be retried"
     );
     describe_counter!(
         "outbox_aborted_total",
-        "Orders given up, rejected, expired or cancelled"
+        "Orders rejected, expired, cancelled or out of attempts"
     );
     describe_gauge!(AGE, "Age of pending orders, 95th percentile");
     enqueued(0);
@@ -25,6 +29,12 @@ pub fn register() {
     failed(0);
     aborted(0);
     gauge!(AGE, "table" => TABLE).increment(0.0);
+}
+
+/// Reads the gauges that metrics and alerts show.
+pub async fn read(pool: &PgPool) -> Result<Vec<Gauge>, sqlx::Error> {
+    let age = store::pending_age(pool).await?;
+    Ok(vec![Gauge::of(AGE, "table", TABLE, age)])
 }
 
 pub(crate) fn enqueued(orders: u64) {

@@ -27,7 +27,7 @@ use tokio::{
 };
 
 use crate::{
-    OUTBOX_ORDERS, counters,
+    OUTBOX_ORDERS, gauges,
     model::{Order, OrderView},
     settings::Ordering,
     store,
@@ -37,23 +37,23 @@ use crate::{
 const WRITERS: usize = 2;
 
 /// At most so many orders share a commit.
-const MOST: usize = 500;
+const MAX_BATCH: usize = 500;
 
 /// So many posts may wait per writer before further ones wait outside.
 const BACKLOG: usize = 4_096;
 
 /// A writer that has nothing to do for this long gives its connection back.
-const LINGER: Duration = Duration::from_secs(1);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// So long a post waits for another process that is just accepting the same key.
-const PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection that has not answered by then never will: a link can go silent without breaking.
-const ANSWER: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What became of a post.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Answer {
+pub enum AcceptOutcome {
     /// The first of its key.
     Accepted(OrderView),
     /// The same was posted before; this is what is known of it.
@@ -64,7 +64,7 @@ pub enum Answer {
 
 struct Post {
     order: Order,
-    reply: oneshot::Sender<Result<Answer, LedgerError>>,
+    reply: oneshot::Sender<Result<AcceptOutcome, LedgerError>>,
 }
 
 /// Accepts orders, many at a time.
@@ -96,7 +96,7 @@ impl Acceptor {
     }
 
     /// Accepts an order; returns when that is durable.
-    pub async fn accept(&self, order: Order) -> Result<Answer, LedgerError> {
+    pub async fn accept(&self, order: Order) -> Result<AcceptOutcome, LedgerError> {
         let stopped = || LedgerError::Engine(Error::Stopped("the acceptance of orders"));
         // Truncation is fine: any stable spread will do.
         let lane = self.hasher.hash_one(order.key.key()) as usize % self.writers.len();
@@ -120,12 +120,12 @@ struct Writer {
 
 impl Writer {
     async fn run(mut self, mut posts: mpsc::Receiver<Post>) {
-        let mut batch = Vec::with_capacity(MOST);
+        let mut batch = Vec::with_capacity(MAX_BATCH);
         while let Some(first) = self.next(&mut posts).await {
             batch.push(first);
             // Whoever is about to post does so first: the more there are, the less each one costs.
             tokio::task::yield_now().await;
-            while batch.len() < MOST
+            while batch.len() < MAX_BATCH
                 && let Ok(post) = posts.try_recv()
             {
                 batch.push(post);
@@ -149,7 +149,7 @@ impl Writer {
     /// Waits for a post, and for no longer than that with a connection in hand.
     async fn next(&mut self, posts: &mut mpsc::Receiver<Post>) -> Option<Post> {
         if self.connection.is_some() {
-            if let Ok(post) = timeout(LINGER, posts.recv()).await {
+            if let Ok(post) = timeout(IDLE_TIMEOUT, posts.recv()).await {
                 return post;
             }
             self.connection = None;
@@ -158,13 +158,13 @@ impl Writer {
     }
 
     /// A panic costs the batch that it hit; a writer that vanished would refuse its keys for ever.
-    async fn catch_panic(&mut self, orders: &[&Order]) -> Result<Vec<Answer>, LedgerError> {
+    async fn catch_panic(&mut self, orders: &[&Order]) -> Result<Vec<AcceptOutcome>, LedgerError> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => self.pool.acquire().await?,
         };
         let accepting = AssertUnwindSafe(self.accept(&mut connection, orders)).catch_unwind();
-        let accepted = match timeout(ANSWER, accepting).await {
+        let accepted = match timeout(CALL_TIMEOUT, accepting).await {
             Ok(Ok(accepted)) => accepted,
             Ok(Err(_)) => {
                 tracing::error!("the acceptance of orders panicked; going on");
@@ -185,7 +185,7 @@ impl Writer {
         &mut self,
         connection: &mut PgConnection,
         orders: &[&Order],
-    ) -> Result<Vec<Answer>, LedgerError> {
+    ) -> Result<Vec<AcceptOutcome>, LedgerError> {
         // Of several posts of one key the first leads; the others are answered as if they had come after it.
         let mut leaders: HashMap<&str, &Order> = HashMap::with_capacity(orders.len());
         for order in orders {
@@ -208,7 +208,7 @@ impl Writer {
         let mut new = self.take(connection, &unknown).await?;
         postrider_crashpoint::point!("orders.after_accept").map_err(Error::from)?;
         if !new.is_empty() {
-            counters::enqueued(new.len() as u64);
+            gauges::enqueued(new.len() as u64);
             self.waker.wake(&OUTBOX_ORDERS);
         }
         self.expects_repetitions = new.len() * 2 < wanted.len();
@@ -223,7 +223,7 @@ impl Writer {
             .map(|order| {
                 let key = order.key.key();
                 if new.remove(key) {
-                    return Ok(Answer::Accepted(OrderView::fresh(order)));
+                    return Ok(AcceptOutcome::Accepted(OrderView::fresh(order)));
                 }
                 let view = match (known.get(key), leaders.get(key)) {
                     (Some(view), _) => view.clone(),
@@ -232,9 +232,9 @@ impl Writer {
                     (None, _) => return Err(LedgerError::Unknown(order.key.clone())),
                 };
                 Ok(if view.request_digest == order.digest.to_string() {
-                    Answer::Replay(view)
+                    AcceptOutcome::Replay(view)
                 } else {
-                    Answer::Mismatch
+                    AcceptOutcome::Mismatch
                 })
             })
             .collect()
@@ -250,14 +250,14 @@ impl Writer {
             return Ok(HashSet::new());
         }
         if self.ordering == Ordering::None {
-            return Ok(store::accept(connection, orders, PATIENCE).await?);
+            return Ok(store::accept(connection, orders, LOCK_TIMEOUT).await?);
         }
         let requests: Vec<(Key, Digest)> = orders
             .iter()
             .map(|order| (order.key.clone(), order.digest))
             .collect();
         let mut tx = connection.begin().await?;
-        let told = Ledger::new(PATIENCE)
+        let told = Ledger::new(LOCK_TIMEOUT)
             .accept_many(&mut tx, &requests)
             .await?;
         let new: Vec<&Order> = orders
@@ -266,12 +266,12 @@ impl Writer {
             .filter(|(_, told)| **told == Acceptance::Accepted)
             .map(|(order, _)| *order)
             .collect();
-        store::insert_in_line(&mut tx, &new, self.ordering).await?;
+        store::insert_ordered(&mut tx, &new, self.ordering).await?;
         tx.commit().await?;
         Ok(new.iter().map(|order| order.key.key().to_owned()).collect())
     }
 
-    async fn one_by_one(&mut self, orders: &[&Order]) -> Vec<Result<Answer, LedgerError>> {
+    async fn one_by_one(&mut self, orders: &[&Order]) -> Vec<Result<AcceptOutcome, LedgerError>> {
         let mut answers = Vec::with_capacity(orders.len());
         for order in orders {
             let answer = self.catch_panic(std::slice::from_ref(order)).await;
@@ -326,7 +326,7 @@ fn was_refused(error: &LedgerError) -> bool {
 }
 
 /// The connection broke: everybody is told so, and may repeat with the same key.
-fn unanswered(count: usize, error: LedgerError) -> Vec<Result<Answer, LedgerError>> {
+fn unanswered(count: usize, error: LedgerError) -> Vec<Result<AcceptOutcome, LedgerError>> {
     let text = error.to_string();
     let others = std::iter::repeat_with(|| {
         let error = sqlx::Error::Io(std::io::Error::other(text.clone()));
