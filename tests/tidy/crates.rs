@@ -135,3 +135,21 @@ fn every_crate_is_on_the_map() {
         assert!(map.contains(&path), "ARCHITECTURE.md does not name {path}");
     }
 }
+
+/// A sixth service is a crate and a line in `services.rs` (docs/adding-a-service.md): everything that the console, the
+/// timeline and the operators' API show about a service comes from its description.
+#[test]
+fn the_program_names_no_service_outside_the_modules_that_start_it() {
+    for folder in ["console", "operate", "http", "roles"] {
+        for path in files(&format!("crates/cli/src/{folder}")) {
+            let text = read(&path);
+            for slice in SLICES {
+                assert!(
+                    !text.contains(&format!("postrider_{slice}")),
+                    "{} names the service {slice}; take what you need from its description",
+                    path.display()
+                );
+            }
+        }
+    }
+}

@@ -30,8 +30,8 @@ const REACHABLE: &str = "postrider_database_reachable";
 /// Makes every metric of the program appear, at zero.
 pub fn register() {
     counters::register(services::work_tables());
-    for service in &services::ALL {
-        (service.register)();
+    for service in services::descriptions() {
+        (service.register_metrics)();
     }
     postrider_web::observe::register();
     alerts::register();
@@ -80,8 +80,8 @@ impl Gauges {
         if let Some((pool, readings)) = &self.wallet {
             found.extend(readings.take(pool).await?);
         }
-        for service in &services::ALL {
-            found.extend((service.readings)(&self.pool).await?);
+        for service in services::descriptions() {
+            found.extend((service.gauges)(&self.pool).await?);
         }
         Ok(found)
     }

@@ -1,14 +1,14 @@
 //! Roles: what one process does. All are stateless; any number of each may run on one database.
 
 mod analyze;
-mod housekeeper;
-mod parts;
+mod cleanup;
 mod publisher;
-mod sweeper;
+mod store_sweep;
+mod tasks;
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
-pub use parts::{Parts, Resources};
+pub use tasks::{Resources, Task, Tasks};
 
 /// One kind of work that a process can take on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

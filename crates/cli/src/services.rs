@@ -1,8 +1,9 @@
-//! What the program is made of: the engine and the five services, listed once.
+//! The services that the program runs, one line each.
 //!
-//! A service brings its schema, its error codes, its work tables (for dead letters and the doctor), its own checks, its
-//! routes, and the parts that run beside the HTTP server. Whoever adds one adds a line to [`ALL`], to [`Apis`] and to
-//! [`routes`], and nothing else in the program.
+//! What the program knows about a service comes from the description that its crate exports
+//! ([`postrider_web::service`]): schema, error codes, work tables, checks, gauges, states, actions, timeline and
+//! routes. A module here starts it: it maps the configuration to the service's API and background tasks. To add a
+//! service, see `docs/adding-a-service.md`.
 
 mod evidence;
 mod exports;
@@ -10,20 +11,13 @@ mod orders;
 pub mod payments;
 mod protocols;
 
-use std::pin::Pin;
-
+use axum::extract::FromRef;
 use postrider::{
-    dead_letter::DeadLetters,
-    doctor::{Check, Doctor},
-    gauges::Gauge,
-    lease::WorkTable,
-    migrate::{MigrationSet, Migrator},
-    outbox::OUTBOX,
-    timeline::Trail,
+    dead_letter::DeadLetters, doctor::Doctor, lease::WorkTable, migrate::Migrator, outbox::OUTBOX,
     transport::DELIVERIES,
 };
 use postrider_blob::Store;
-use postrider_web::ErrorCode;
+use postrider_web::service::{Service, ServiceDescription};
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
@@ -32,142 +26,113 @@ use crate::{
     config::Config,
     exit::Failure,
     http::State,
-    roles::{Resources, Role},
+    roles::{Resources, Task},
 };
 
-/// One service, as the rest of the program sees it.
-pub struct Service {
-    /// Its name, as operators know it.
-    pub name: &'static str,
-    /// Its schema.
-    pub migrations: fn() -> MigrationSet,
-    /// The error codes of its API.
-    pub codes: &'static [ErrorCode],
-    /// Where its work waits.
-    pub tables: &'static [&'static WorkTable],
-    /// Its own invariants.
-    pub checks: &'static [Check],
-    /// What it knows under an id or key of its own.
-    pub trail: TimelineOf,
-    /// What runs for it beside the HTTP server.
-    pub parts: fn(&Resources, &Config) -> Result<Vec<Part>, Failure>,
-    /// Makes its metrics appear, at zero.
-    pub register: fn(),
-    /// What its gauges and alerts look at.
-    pub readings: for<'a> fn(&'a PgPool) -> Reads<'a>,
-}
-
-/// How a service is asked for the trail of an id.
-pub type TimelineOf = for<'a> fn(&'a Apis, &'a str) -> Trails<'a>;
-
-/// What a service answers: nothing, where it does not know the id.
-pub type Trails<'a> = Pin<Box<dyn Future<Output = Result<Vec<Trail>, sqlx::Error>> + Send + 'a>>;
-
-/// The trail of something that a UUID names; of anything else there is none.
-fn by_uuid<'a, F>(id: &str, find: impl FnOnce(uuid::Uuid) -> F) -> Trails<'a>
-where
-    F: Future<Output = Result<Vec<Trail>, sqlx::Error>> + Send + 'a,
-{
-    match id.parse() {
-        Ok(id) => Box::pin(find(id)),
-        Err(_) => Box::pin(std::future::ready(Ok(Vec::new()))),
-    }
-}
-/// Gauges that are being taken.
-pub type Reads<'a> = Pin<Box<dyn Future<Output = Result<Vec<Gauge>, sqlx::Error>> + Send + 'a>>;
-
-/// Work that runs from start to stop, in a process that has the role.
-pub struct Part {
-    /// For which role.
-    pub role: Role,
-    /// The work itself; it ends with the stop that the ground carries.
-    pub work: Pin<Box<dyn Future<Output = postrider::Result<()>> + Send>>,
-}
-
-impl Part {
-    /// Work of this role.
-    pub fn new(
-        role: Role,
-        work: impl Future<Output = postrider::Result<()>> + Send + 'static,
-    ) -> Self {
-        Self {
-            role,
-            work: Box::pin(work),
+/// Declares [`Apis`] and [`ALL`] from one line per service: the module that starts it, its API type and its crate.
+macro_rules! services {
+    ($($module:ident: $api:ident in $krate:ident;)*) => {
+        /// A running API of each service; part of the HTTP server's state.
+        #[derive(Clone)]
+        pub struct Apis {
+            $(
+                #[doc = concat!("The API of ", stringify!($module), ".")]
+                pub $module: $krate::$api,
+            )*
         }
-    }
+
+        impl Apis {
+            /// Starts every API. Call it inside a tokio runtime.
+            pub fn start(start: &Start<'_>) -> Result<Self, Failure> {
+                Ok(Self { $($module: $module::start(start)?,)* })
+            }
+
+            /// Every running service.
+            pub fn all(&self) -> impl Iterator<Item = &dyn Service> {
+                [$(&self.$module as &dyn Service,)*].into_iter()
+            }
+        }
+
+        $(
+            impl FromRef<State> for $krate::$api {
+                fn from_ref(state: &State) -> Self {
+                    state.apis.$module.clone()
+                }
+            }
+        )*
+
+        /// Every service, in the order in which the console shows them.
+        static ALL: &[(&ServiceDescription, StartTasks)] =
+            &[$((&$krate::DESCRIPTION, $module::tasks),)*];
+
+        /// The routes of each service.
+        pub fn routers() -> impl Iterator<Item = OpenApiRouter<State>> {
+            [$($krate::routes(),)*].into_iter()
+        }
+    };
 }
 
-/// Every service.
-pub static ALL: [Service; 5] = [
-    exports::SERVICE,
-    orders::SERVICE,
-    payments::SERVICE,
-    evidence::SERVICE,
-    protocols::SERVICE,
-];
-
-/// What the services' routes need; part of the HTTP server's state.
-#[derive(Clone)]
-pub struct Apis {
-    /// Takes evidence in.
-    pub evidence: postrider_evidence::Evidence,
-    /// Accepts export jobs.
-    pub exports: postrider_exports::Exports,
-    /// Accepts orders.
-    pub orders: postrider_orders::Orders,
-    /// Accepts payments.
-    pub payments: postrider_payments::Payments,
-    /// Accepts protocols.
-    pub protocols: postrider_protocols::Protocols,
+services! {
+    orders: Orders in postrider_orders;
+    payments: Payments in postrider_payments;
+    exports: Exports in postrider_exports;
+    evidence: Evidence in postrider_evidence;
+    protocols: Protocols in postrider_protocols;
 }
+
+/// What an API is started with.
+pub struct Start<'a> {
+    /// The database.
+    pub pool: &'a PgPool,
+    /// The object store.
+    pub store: &'a Store,
+    /// The configuration.
+    pub config: &'a Config,
+    /// Ends responses that have no end of their own.
+    pub stop: &'a CancellationToken,
+}
+
+/// Creates the background tasks of a service.
+type StartTasks = fn(&Resources, &Config) -> Result<Vec<Task>, Failure>;
 
 impl Apis {
-    /// Starts what the routes stand on; answers without an end of their own end with `stop`. Call it inside a tokio
-    /// runtime.
-    pub fn start(
-        pool: &PgPool,
-        store: &Store,
-        config: &Config,
-        stop: &CancellationToken,
-    ) -> Result<Self, Failure> {
-        Ok(Self {
-            exports: postrider_exports::Exports::start(pool.clone(), store.clone(), stop.clone()),
-            evidence: evidence::start(pool, store, config)?,
-            orders: postrider_orders::Orders::start(pool.clone(), config.orders.ordering),
-            payments: payments::start(pool, config)?,
-            protocols: postrider_protocols::Protocols::start(
-                pool.clone(),
-                store.clone(),
-                &config.protocols,
-            ),
-        })
+    /// The service with this name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<&dyn Service> {
+        self.all()
+            .find(|service| service.description().name == name)
     }
 }
 
-/// Every service's routes.
-pub fn routes() -> OpenApiRouter<State> {
-    postrider_exports::routes()
-        .merge(postrider_orders::routes())
-        .merge(postrider_payments::routes())
-        .merge(postrider_evidence::routes())
-        .merge(postrider_protocols::routes())
+/// Every service's description.
+pub fn descriptions() -> impl Iterator<Item = &'static ServiceDescription> {
+    ALL.iter().map(|(description, _)| *description)
 }
 
-/// Brings every schema up to date, the engine's first.
+/// The background tasks of every service.
+pub fn tasks(resources: &Resources, config: &Config) -> Result<Vec<Task>, Failure> {
+    let mut tasks = Vec::new();
+    for (_, start) in ALL {
+        tasks.extend(start(resources, config)?);
+    }
+    Ok(tasks)
+}
+
+/// Brings every schema up to date, the library's first.
 #[must_use]
 pub fn migrator() -> Migrator {
     let sets = std::iter::once(postrider::migrations())
-        .chain(ALL.iter().map(|service| (service.migrations)()))
-        .chain([postrider_payments::wallet_migrations(), crate::migrations()]);
+        .chain(descriptions().flat_map(|service| (service.migrations)()))
+        .chain([crate::migrations()]);
     Migrator::new(sets).program_version(env!("CARGO_PKG_VERSION"))
 }
 
-/// What operators call the work that belongs to no service: messages on their way between them.
+/// The name that operators see for work that belongs to no service: messages between services.
 pub const MESSAGES: &str = "messages";
 
-/// Every service's name with the names of its work tables; the engine's own tables first.
+/// Every service's name with the names of its work tables; the library's own tables first.
 pub fn named_tables() -> impl Iterator<Item = (&'static str, Vec<&'static str>)> {
-    let own = ALL.iter().map(|service| {
+    let own = descriptions().map(|service| {
         let tables = service.tables.iter().map(|table| table.name).collect();
         (service.name, tables)
     });
@@ -176,18 +141,18 @@ pub fn named_tables() -> impl Iterator<Item = (&'static str, Vec<&'static str>)>
 
 /// The name of the service that a work table belongs to.
 #[must_use]
-pub fn of_table(table: &str) -> &'static str {
+pub fn service_of_table(table: &str) -> &'static str {
     named_tables()
         .find(|(_, tables)| tables.contains(&table))
         .map_or(MESSAGES, |(name, _)| name)
 }
 
-/// The dead letters of all work tables, those of a wallet with a database of its own included. An order may be stale: it is
-/// sent anew only by those who say that they know.
+/// Dead letters of all work tables, including those of a wallet that has its own database.
 pub fn dead_letters(wallet: Option<PgPool>) -> postrider::Result<DeadLetters> {
-    let letters = DeadLetters::new(work_tables())?.guard(
-        postrider_orders::OUTBOX_ORDERS.name,
-        postrider_orders::REOPEN,
+    let guards = descriptions().flat_map(|service| service.redrive_guards);
+    let letters = guards.fold(
+        DeadLetters::new(work_tables())?,
+        |letters, (table, function)| letters.guard(table, function),
     );
     Ok(match wallet {
         Some(pool) => letters.with_remote(postrider_payments::WALLET_OUTBOX.name, pool),
@@ -195,22 +160,19 @@ pub fn dead_letters(wallet: Option<PgPool>) -> postrider::Result<DeadLetters> {
     })
 }
 
-/// Every work table: where dead letters can be.
+/// Every work table.
 pub fn work_tables() -> impl Iterator<Item = &'static WorkTable> {
-    let own = ALL
-        .iter()
-        .flat_map(|service| service.tables.iter().copied());
+    let own = descriptions().flat_map(|service| service.tables.iter().copied());
     [&OUTBOX, &DELIVERIES].into_iter().chain(own)
 }
 
-/// Examines every work table and the invariants that each service brings.
+/// Examines every work table and every service's own invariants.
 #[must_use]
 pub fn doctor() -> Doctor {
-    let checks = ALL
-        .iter()
-        .flat_map(|service| service.checks.iter().copied());
+    let checks = descriptions().flat_map(|service| service.checks.iter().copied());
+    let parked = descriptions().flat_map(|service| service.parked_reasons.iter().copied());
     Doctor::new(work_tables())
         .checks(checks)
-        .at_rest(postrider_exports::AT_REST.iter().copied())
+        .at_rest(parked)
         .migrator(migrator())
 }

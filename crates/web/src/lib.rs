@@ -10,6 +10,7 @@
 //! - every request ends in time, leaves one line in the log and one mark in the metrics
 //!   ([`time_limit`], [`observe`]), and a panic is an answer too;
 //! - lists are paged the same way everywhere ([`paging`]);
+//! - what the program knows about a service comes from one description ([`service`]);
 //! - when we are the client, calls end in time and tell what is known of them ([`outside`]).
 //!
 //! A slice uses the extractors, [`Problem`] and [`require`](auth::require) in its `http.rs`; the
@@ -33,6 +34,8 @@ pub mod params;
 pub mod problem;
 pub mod request_id;
 mod security_headers;
+pub mod service;
+pub mod text;
 pub mod time_limit;
 
 pub use auth::{Caller, Scope, Scopes, Token, Tokens, require};

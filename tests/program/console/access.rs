@@ -206,7 +206,7 @@ async fn a_form_without_our_mark_or_from_elsewhere_does_nothing() {
         "/dead/act",
         "/dead/stop",
         "/services/orders/act",
-        "/services/payments/reconcile",
+        "/services/payments/repair",
     ] {
         for (mark, headers) in [
             (None, &cookie[..]),
@@ -255,11 +255,11 @@ async fn a_session_of_an_operator_acts_on_jobs_and_one_of_a_reader_is_offered_no
     page.fill("input[name=reason]", "the client rang").await;
     page.follow("#yes").await;
     let told = page.text().await;
-    assert!(told.contains("the broker never gets it"), "{told}");
+    assert!(told.contains("will never be sent to the broker"), "{told}");
     house.open("/services/payments").await;
-    page.follow("#reconcile").await;
+    page.follow("#repair").await;
     let asked = page.text().await;
-    assert!(asked.contains("Settle payments that are stuck?"), "{asked}");
+    assert!(asked.contains("Reconcile stuck payments?"), "{asked}");
 }
 
 #[tokio::test]

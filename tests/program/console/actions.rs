@@ -20,11 +20,11 @@ impl House {
         self.page.fill("input[name=reason]", reason).await;
         if self
             .page
-            .eval("document.querySelector('[name=tick]') !== null")
+            .eval("document.querySelector('[name=acknowledged]') !== null")
             .await
             == true
         {
-            self.page.click("input[name=tick]").await;
+            self.page.click("input[name=acknowledged]").await;
         }
         self.page.follow("#yes").await;
         self.page.text().await
@@ -32,7 +32,7 @@ impl House {
 
     /// The page that asks whether the deed is meant.
     pub(super) async fn ask(&self, id: &str, deed: &str) {
-        let button = format!("button[name=do][value={deed}]");
+        let button = format!("button[name=perform][value={deed}]");
         let there = format!("document.querySelector({button:?}) !== null");
         within(PATIENCE, deed, async || {
             self.open(&format!("/trace/{id}")).await;
@@ -82,7 +82,7 @@ async fn an_order_is_cancelled_by_clicking_and_a_refusal_is_said_on_the_page() {
     let before = house.serving.json("/do/order/ok-1").await;
     assert_eq!(before["outbox"]["status"], "pending", "asking does nothing");
     let told = house.perform("ok-1", "cancel", "the client rang").await;
-    assert!(told.contains("the broker never gets it"), "{told}");
+    assert!(told.contains("will never be sent to the broker"), "{told}");
     house.assert_no_trouble();
     let after = house.serving.json("/do/order/ok-1").await;
     assert_eq!(after["result"]["reason_code"], "CANCELLED");
@@ -116,19 +116,19 @@ async fn an_aborted_order_is_sent_anew_only_when_its_age_is_accepted() {
     house.ask("ok-1", "redrive").await;
     let page = &house.page;
     page.fill("input[name=reason]", "the halt is over").await;
-    page.eval("document.querySelector('[name=tick]').required = false")
+    page.eval("document.querySelector('[name=acknowledged]').required = false")
         .await;
     page.follow("#yes").await;
     let told = page.text().await;
-    assert!(told.contains("Tick “Send it although"), "{told}");
+    assert!(told.contains("Tick “Send it even though"), "{told}");
     let kept = page
         .eval("document.querySelector('[name=reason]').value")
         .await;
     assert_eq!(kept, "the halt is over", "nothing is typed twice");
-    page.click("input[name=tick]").await;
+    page.click("input[name=acknowledged]").await;
     page.follow("#yes").await;
     let told = page.text().await;
-    assert!(told.contains("It begins anew"), "{told}");
+    assert!(told.contains("will be sent as soon as"), "{told}");
     house.open_until("/trace/ok-1", &["succeeded"]).await;
 }
 
@@ -145,7 +145,7 @@ async fn a_failed_export_is_redriven_and_an_open_one_cancelled_by_clicking() {
     let told = house
         .perform(&failed, "redrive", "the rows are there")
         .await;
-    assert!(told.contains("One input begins anew."), "{told}");
+    assert!(told.contains("1 input starts again."), "{told}");
     house.until_job(&failed, "COMPLETED").await;
     let House {
         db, page, serving, ..
@@ -165,7 +165,7 @@ async fn a_failed_export_is_redriven_and_an_open_one_cancelled_by_clicking() {
     let job = house.post("/jobs", &json!({ "inputs": [input] })).await;
     let open = job["jobId"].as_str().unwrap();
     let told = house.perform(open, "cancel", "submitted twice").await;
-    assert!(told.contains("nothing else is begun"), "{told}");
+    assert!(told.contains("no other input starts"), "{told}");
     house.until_job(open, "CANCELLED").await;
     house.assert_no_trouble();
 }
@@ -202,7 +202,7 @@ async fn evidence_that_failed_is_tried_again_at_once_by_clicking() {
         .await;
     let told = house.perform(id, "retry", "the case system is back").await;
     assert!(
-        told.contains("1 file is tried again; 0 wait for their time."),
+        told.contains("1 file is retried now; 0 not due yet."),
         "{told}"
     );
     house
@@ -226,7 +226,7 @@ async fn a_protocol_is_rejected_approved_and_retried_by_clicking() {
         "whoever approves has read them: {asked}"
     );
     let told = house.perform(&id, "approve", "all are there").await;
-    assert!(told.contains("It is complete."), "{told}");
+    assert!(told.contains("The protocol is complete."), "{told}");
     let view = house.serving.json(&format!("/protocols/{id}")).await;
     assert_eq!(
         (&view["status"], &view["metadata"]["review"]["reason"]),
@@ -236,7 +236,7 @@ async fn a_protocol_is_rejected_approved_and_retried_by_clicking() {
         .upload("application/pdf", "%PDF-1.7 and nothing else")
         .await;
     let told = house.perform(&broken, "retry", "another reader").await;
-    assert!(told.contains("begins anew with the extraction"), "{told}");
+    assert!(told.contains("starts again with the extraction"), "{told}");
     let view = house.serving.json(&format!("/protocols/{broken}")).await;
     assert_eq!(view["try"], 2);
     house.assert_no_trouble();

@@ -179,11 +179,11 @@ async fn payments_that_are_stuck_are_settled_by_clicking() {
         .open_until("/services/payments", &["CALLBACK_FAILED"])
         .await;
     let page = &house.page;
-    page.follow("#reconcile").await;
+    page.follow("#repair").await;
     page.eval("document.querySelector('[name=reason]').required = false")
         .await;
     page.follow("#yes").await;
-    assert!(page.text().await.contains("Say why"));
+    assert!(page.text().await.contains("Enter a reason"));
     page.fill("input[name=reason]", "the line was cut").await;
     page.follow("#yes").await;
     let told = page.text().await;

@@ -14,8 +14,8 @@ use crate::{
     http::{self, Metrics, Readiness},
     logging,
     operate::Operate,
-    roles::{Parts, Roles},
-    services::Apis,
+    roles::{Roles, Tasks},
+    services::{Apis, Start},
 };
 
 /// How often metrics are tidied.
@@ -64,7 +64,7 @@ pub struct Running {
     database: Database,
     readiness: Arc<Readiness>,
     server: JoinHandle<bool>,
-    parts: Parts,
+    tasks: Tasks,
     upkeep: JoinHandle<()>,
     stop: CancellationToken,
 }
@@ -92,7 +92,12 @@ impl Running {
             return Err(failure);
         }
         let readiness = Arc::new(Readiness::new(roles.clone()));
-        let apis = Arc::new(Apis::start(database.pool(), &store, config, &stop)?);
+        let apis = Arc::new(Apis::start(&Start {
+            pool: database.pool(),
+            store: &store,
+            config,
+            stop: &stop,
+        })?);
         let alerts = alerts::State::default();
         let state = http::State::from(http::Parts {
             pool: database.pool().clone(),
@@ -123,7 +128,7 @@ impl Running {
                 metrics.upkeep();
             }
         });
-        let parts = Parts::start(
+        let tasks = Tasks::start(
             config,
             &roles,
             &database,
@@ -139,7 +144,7 @@ impl Running {
             database,
             readiness,
             server,
-            parts,
+            tasks,
             upkeep,
             stop,
         })
@@ -150,7 +155,7 @@ impl Running {
         self.stop.cancelled().await;
         tracing::info!("stopping");
         self.readiness.stopping();
-        let (server, ()) = tokio::join!(self.server, self.parts.ended());
+        let (server, ()) = tokio::join!(self.server, self.tasks.ended());
         self.upkeep.abort();
         self.database.close().await;
         tracing::info!("stopped");

@@ -1,23 +1,8 @@
 //! Numbers, times and addresses as people read them.
 
 use crate::operate::overview::Amount;
+pub(super) use postrider_web::text::count;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339, macros::format_description};
-
-/// 1234567 as `1,234,567`.
-pub(super) fn count(number: i64) -> String {
-    let digits = number.unsigned_abs().to_string();
-    let mut text = String::with_capacity(digits.len() * 4 / 3 + 1);
-    if number < 0 {
-        text.push('-');
-    }
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
 
 /// A count that may have ended early.
 pub(super) fn amount(amount: Amount) -> String {
@@ -106,18 +91,6 @@ impl From<OffsetDateTime> for When {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_grouped_by_thousands() {
-        for (number, text) in [
-            (0, "0"),
-            (999, "999"),
-            (1_000, "1,000"),
-            (-1_234_567, "-1,234,567"),
-        ] {
-            assert_eq!(count(number), text);
-        }
-    }
 
     #[test]
     fn spans_are_told_in_the_unit_that_suits_them() {

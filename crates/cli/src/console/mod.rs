@@ -42,7 +42,7 @@ pub const PATHS: [&str; 18] = [
     "/",
     "/services/{name}",
     "/services/{name}/act",
-    "/services/payments/reconcile",
+    "/services/{name}/repair",
     "/dead",
     "/dead/{table}/{id}",
     "/dead/confirm",
@@ -101,7 +101,7 @@ pub fn routes(console: Console) -> Router {
         .route("/", get(overview::page))
         .route("/services/{name}", get(services::page))
         .route("/services/{name}/act", post(services::act))
-        .route("/services/payments/reconcile", post(services::reconcile))
+        .route("/services/{name}/repair", post(services::repair))
         .route("/dead", get(dead::page))
         .route("/dead/{table}/{id}", get(dead::letter))
         .route("/dead/confirm", post(dead::confirm))

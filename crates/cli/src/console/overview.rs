@@ -78,7 +78,7 @@ pub(super) async fn page(
     let mut cards: Vec<Card> = overview
         .services
         .iter()
-        .map(|service| Card::of(service, &console.history.of(&service.name)))
+        .map(|service| Card::new(service, &console.history.of(&service.name)))
         .collect();
     cards.sort_by_key(Card::place);
     answer(&Page {

@@ -5,10 +5,11 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{Html, IntoResponse, Response},
 };
-use postrider_web::Problem;
+use postrider_web::{Problem, service::ServiceDescription};
 use time::OffsetDateTime;
 
-use super::{format, services::Service, user::User};
+use super::{format, user::User};
+use crate::services;
 
 /// Pages load their style, their script and nothing else.
 const POLICY: HeaderValue = HeaderValue::from_static(
@@ -33,7 +34,7 @@ pub(super) struct Frame {
     /// What the assets are asked for by, so that a new program is not shown in an old dress.
     pub stamp: &'static str,
     /// The services, for the bar.
-    pub services: [Service; 5],
+    pub services: Vec<&'static ServiceDescription>,
     /// When the page was made.
     pub now: String,
 }
@@ -71,7 +72,7 @@ impl Frame {
             firing: 0,
             searched: String::new(),
             stamp: super::assets::stamp(),
-            services: Service::ALL,
+            services: services::descriptions().collect(),
             now: format::moment(OffsetDateTime::now_utc()),
         }
     }

@@ -3,7 +3,7 @@
 
 use askama::Template;
 use axum::{extract::State, http::StatusCode, response::Response};
-use postrider_web::{Path, Problem, Query, error_code::codes::NOT_FOUND};
+use postrider_web::{Path, Problem, Query, error_code::codes::NOT_FOUND, service::Action};
 use serde::Deserialize;
 use time::OffsetDateTime;
 
@@ -12,7 +12,7 @@ use super::{
     format::{self, When},
     login::see,
     page::{Frame, answer, answer_with},
-    services::Deed,
+    services,
     user::User,
 };
 use crate::operate::trace::{Subject, Timeline, TimelineEvent};
@@ -28,7 +28,7 @@ struct Thing {
     class: &'static str,
     service: String,
     items: Vec<Item>,
-    deeds: Vec<Deed>,
+    actions: Vec<&'static Action>,
 }
 
 struct Item {
@@ -122,7 +122,7 @@ pub(super) async fn search(
 
 fn thing(subject: Subject) -> Thing {
     Thing {
-        deeds: Deed::offered(&subject).collect(),
+        actions: services::offered(&subject),
         class: class(&subject.state),
         link: format!("/trace/{}", format::in_path(&subject.key)),
         kind: subject.kind,

@@ -118,13 +118,13 @@ pub fn router(state: State, config: &Config, roles: &Roles) -> Result<Router, Fa
 
 /// Every error code of the program with its page.
 pub fn error_catalogue() -> Result<ErrorCatalogue, DuplicateCode> {
-    let services = services::ALL.iter().map(|service| service.codes);
+    let services = services::descriptions().map(|service| service.codes);
     ErrorCatalogue::new(services.chain([operate::codes::ALL]))
 }
 
 /// The routes that are part of the API's description.
 fn routes() -> OpenApiRouter<State> {
-    own_routes().merge(services::routes())
+    services::routers().fold(own_routes(), OpenApiRouter::merge)
 }
 
 /// The routes that belong to no service.

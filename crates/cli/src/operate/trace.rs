@@ -69,9 +69,10 @@ impl Operate {
             return Ok(None);
         }
         let mut found: Vec<(&'static str, Trail)> = Vec::new();
-        for service in &services::ALL {
-            let trails = (service.trail)(&self.apis, id).await.map_err(Error::from)?;
-            found.extend(trails.into_iter().map(|trail| (service.name, trail)));
+        for service in self.apis.all() {
+            let name = service.description().name;
+            let trails = service.timeline(id).await.map_err(Error::from)?;
+            found.extend(trails.into_iter().map(|trail| (name, trail)));
         }
         found.extend(self.item_trail(id).await?);
         let messages = self.messages(id, &found).await?;
@@ -140,7 +141,7 @@ impl Operate {
             items: vec![item],
             ..Trail::default()
         };
-        Ok(Some((services::of_table(table), trail)))
+        Ok(Some((services::service_of_table(table), trail)))
     }
 
     /// The message of this id, those of this W3C trace, and those that belong to what was found.
@@ -191,7 +192,7 @@ fn timeline(id: &str, found: Vec<(&'static str, Trail)>, told: Vec<(ItemId, Even
         }
     }
     for (item, e) in told {
-        let service = services::of_table(&item.work_table);
+        let service = services::service_of_table(&item.work_table);
         events.push(event(service, item.to_string(), e));
     }
     events.sort_by_key(|event| event.at);

@@ -1,4 +1,4 @@
-//! Keeping the server's statistics true of tables that grow fast, under a leader lease.
+//! Runs ANALYZE on tables that outgrew their statistics, under a leader lease.
 
 use std::time::Duration;
 
@@ -7,30 +7,30 @@ use postrider::{
     leader::{Periodic, run_periodic},
 };
 
-use super::parts::Resources;
+use super::tasks::Resources;
 
-/// How often; so long a plan for a small table may be kept after the table has become a large one.
-const EVERY: Duration = Duration::from_secs(5);
+/// The longest that the planner uses a small table's plan after the table has grown.
+const INTERVAL: Duration = Duration::from_secs(5);
 
 /// The periodic task, until the stop.
-pub(super) fn part(
-    ground: &Resources,
+pub(super) fn task(
+    resources: &Resources,
 ) -> impl Future<Output = Result<(), Error>> + Send + 'static + use<> {
-    let pool = ground.pool.clone();
+    let pool = resources.pool.clone();
     let task = move |_| {
         let pool = pool.clone();
         async move {
             let tables = analyze::refresh(&pool).await?;
             if !tables.is_empty() {
-                tracing::debug!(?tables, "had the server look at tables that have grown");
+                tracing::debug!(?tables, "analyzed tables that have grown");
             }
             Ok::<(), Error>(())
         }
     };
     run_periodic(
-        ground.pool.clone(),
-        Periodic::new("statistics", EVERY),
-        ground.stop.clone(),
+        resources.pool.clone(),
+        Periodic::new("statistics", INTERVAL),
+        resources.stop.clone(),
         task,
     )
 }

@@ -1,52 +1,38 @@
-//! How exports plug into the program.
+//! Starts exports: the API and the background tasks, from the configuration.
 
-use axum::extract::FromRef;
 use postrider_exports::{Exports, completion, worker};
 
-use super::{Part, Service};
+use super::Start;
 use crate::{
     config::Config,
     exit::{Exit, Failure},
-    http::State,
-    roles::{Resources, Role},
+    roles::{Resources, Role, Task},
 };
 
-pub(super) const SERVICE: Service = Service {
-    name: "exports",
-    migrations: postrider_exports::migrations,
-    codes: postrider_exports::codes::ALL,
-    tables: &[&postrider_exports::EXPORT_JOB_INPUT],
-    checks: postrider_exports::CHECKS,
-    trail: |apis, id| Box::pin(apis.exports.trail(id)),
-    parts,
-    register: postrider_exports::counters::register,
-    readings: |pool| Box::pin(completion::readings(pool)),
-};
-
-impl FromRef<State> for Exports {
-    fn from_ref(state: &State) -> Self {
-        state.apis.exports.clone()
-    }
+/// Starts the API.
+pub(super) fn start(start: &Start<'_>) -> Result<Exports, Failure> {
+    let (pool, store, stop) = (start.pool, start.store, start.stop);
+    Ok(Exports::start(pool.clone(), store.clone(), stop.clone()))
 }
 
-fn parts(ground: &Resources, config: &Config) -> Result<Vec<Part>, Failure> {
+pub(super) fn tasks(resources: &Resources, config: &Config) -> Result<Vec<Task>, Failure> {
     let settings = &config.exports;
     let worker = worker::worker(
-        ground.pool.clone(),
-        ground.store.clone(),
+        resources.pool.clone(),
+        resources.store.clone(),
         settings,
-        &ground.breakers,
+        &resources.breakers,
         settings.breaker.over(config.breaker),
     )
     .map_err(|e| Failure::caused(Exit::Config, "exports can't be made", &e))?;
-    let (pool, stop) = (&ground.pool, &ground.stop);
+    let (pool, stop) = (&resources.pool, &resources.stop);
     let every = settings.finalizer_interval();
     let finalizer = completion::finalizer(pool.clone(), every, stop.clone());
     Ok(vec![
-        Part::new(
+        Task::new(
             Role::Worker,
-            worker.with_pool(&ground.side).run(stop.clone()),
+            worker.with_pool(&resources.worker_pool).run(stop.clone()),
         ),
-        Part::new(Role::Scheduler, finalizer),
+        Task::new(Role::Scheduler, finalizer),
     ])
 }

@@ -1,65 +1,53 @@
-//! How orders plug into the program.
+//! Starts orders: the API and the background tasks, from the configuration.
 
 use std::sync::Arc;
 
-use axum::extract::FromRef;
 use postrider_orders::{
     Orders,
     broker::{Broker, HttpBroker, HttpSettings, PaperBroker},
-    cleaning, gauges, worker,
+    cleaning, worker,
 };
 
-use super::{Part, Service};
+use super::Start;
 use crate::{
     config::Config,
     exit::{Exit, Failure},
-    http::State,
-    roles::{Resources, Role},
+    roles::{Resources, Role, Task},
 };
 
-pub(super) const SERVICE: Service = Service {
-    name: "orders",
-    migrations: postrider_orders::migrations,
-    codes: postrider_orders::codes::ALL,
-    tables: &[&postrider_orders::OUTBOX_ORDERS],
-    checks: postrider_orders::CHECKS,
-    trail: |apis, id| Box::pin(apis.orders.timeline(id)),
-    parts,
-    register: gauges::register,
-    readings: |pool| Box::pin(gauges::read(pool)),
-};
-
-impl FromRef<State> for Orders {
-    fn from_ref(state: &State) -> Self {
-        state.apis.orders.clone()
-    }
+/// Starts the API.
+pub(super) fn start(start: &Start<'_>) -> Result<Orders, Failure> {
+    Ok(Orders::start(
+        start.pool.clone(),
+        start.config.orders.ordering,
+    ))
 }
 
-fn parts(ground: &Resources, config: &Config) -> Result<Vec<Part>, Failure> {
+pub(super) fn tasks(resources: &Resources, config: &Config) -> Result<Vec<Task>, Failure> {
     let settings = &config.orders;
     let worker = worker::worker(
-        ground.pool.clone(),
+        resources.pool.clone(),
         settings,
-        broker(ground, config)?,
-        &ground.breakers,
+        broker(resources, config)?,
+        &resources.breakers,
         settings.breaker.over(config.breaker),
     )
     .map_err(|e| Failure::caused(Exit::Config, "orders can't be sent", &e))?;
-    let (pool, stop) = (&ground.pool, &ground.stop);
+    let (pool, stop) = (&resources.pool, &resources.stop);
     let clean = cleaning::clean(pool.clone(), settings.retention, stop.clone());
     Ok(vec![
-        Part::new(
+        Task::new(
             Role::Worker,
-            worker.with_pool(&ground.side).run(stop.clone()),
+            worker.with_pool(&resources.worker_pool).run(stop.clone()),
         ),
-        Part::new(Role::Scheduler, clean),
+        Task::new(Role::Scheduler, clean),
     ])
 }
 
-fn broker(ground: &Resources, config: &Config) -> Result<Arc<dyn Broker>, Failure> {
+fn broker(resources: &Resources, config: &Config) -> Result<Arc<dyn Broker>, Failure> {
     let settings = &config.orders.broker;
     let Some(url) = settings.url.clone() else {
-        return Ok(Arc::new(PaperBroker::in_database(ground.pool.clone())));
+        return Ok(Arc::new(PaperBroker::in_database(resources.pool.clone())));
     };
     let settings = HttpSettings {
         url,

@@ -1,8 +1,7 @@
-//! How payments plug into the program: two sides, of which the wallet may have a database of its own.
+//! Starts payments: the API and the background tasks, from the configuration.
 
 use std::sync::Arc;
 
-use axum::extract::FromRef;
 use postrider::{doctor::Doctor, migrate::Migrator, pool};
 use postrider_payments::{
     Payments, cleaning, publish, reconcile,
@@ -15,44 +14,19 @@ use postrider_payments::{
 };
 use sqlx::{PgPool, postgres::PgConnectOptions};
 
-use super::{Part, Service};
+use super::Start;
 use crate::{
     config::Config,
     database::address,
     exit::{Exit, Failure},
-    http::State,
-    roles::{Resources, Role},
+    roles::{Resources, Role, Task},
 };
 
-pub(super) const SERVICE: Service = Service {
-    name: "payments",
-    migrations: postrider_payments::migrations,
-    codes: postrider_payments::codes::ALL,
-    tables: &[
-        &postrider_payments::OUTBOX,
-        &postrider_payments::WALLET_OUTBOX,
-    ],
-    checks: postrider_payments::CHECKS,
-    trail: |apis, id| super::by_uuid(id, |id| apis.payments.trail(id)),
-    parts,
-    register: postrider_payments::counters::register,
-    readings: |pool| Box::pin(cleaning::readings(pool)),
-};
-
-impl FromRef<State> for Payments {
-    fn from_ref(state: &State) -> Self {
-        state.apis.payments.clone()
-    }
-}
-
-/// Starts accepting.
-pub(super) fn start(pool: &PgPool, config: &Config) -> Result<Payments, Failure> {
-    let wallet = wallet(pool, config)?;
-    Ok(Payments::start(
-        pool.clone(),
-        wallet,
-        config.payments.reconcile,
-    ))
+/// Starts the API.
+pub(super) fn start(start: &Start<'_>) -> Result<Payments, Failure> {
+    let wallet = wallet(start.pool, start.config)?;
+    let reconcile = start.config.payments.reconcile;
+    Ok(Payments::start(start.pool.clone(), wallet, reconcile))
 }
 
 /// The wallet's database, where it is another than the program's.
@@ -93,14 +67,14 @@ fn wallet(pool: &PgPool, config: &Config) -> Result<Wallet, Failure> {
     Ok(Wallet::new(pool, settings.callback.timeout))
 }
 
-fn parts(ground: &Resources, config: &Config) -> Result<Vec<Part>, Failure> {
+pub(super) fn tasks(resources: &Resources, config: &Config) -> Result<Vec<Task>, Failure> {
     let failed =
         |e: postrider::Error| Failure::caused(Exit::Config, "payments can't be worked on", &e);
     let settings = &config.payments;
-    let (pool, stop) = (&ground.pool, &ground.stop);
-    let transport = Arc::clone(&ground.transport);
+    let (pool, stop) = (&resources.pool, &resources.stop);
+    let transport = Arc::clone(&resources.transport);
     let wallet = wallet(pool, config)?;
-    let callback = callback(ground, config)?;
+    let callback = callback(resources, config)?;
     let listener = Listener::new(
         Arc::clone(&transport),
         wallet.clone(),
@@ -112,7 +86,7 @@ fn parts(ground: &Resources, config: &Config) -> Result<Vec<Part>, Failure> {
         wallet.pool().clone(),
         settings,
         callback,
-        &ground.breakers,
+        &resources.breakers,
         settings.breaker.over(config.breaker),
     )
     .map_err(failed)?;
@@ -120,16 +94,16 @@ fn parts(ground: &Resources, config: &Config) -> Result<Vec<Part>, Failure> {
         pool.clone(),
         settings.clone(),
         transport,
-        ground.breakers.clone(),
-        ground.side.clone(),
+        resources.breakers.clone(),
+        resources.worker_pool.clone(),
         stop.clone(),
     );
     let clean = cleaning::clean(pool.clone(), settings.retention, stop.clone());
-    let mut parts = vec![
-        Part::new(Role::Publisher, publishing),
-        Part::new(Role::Worker, listener.run(stop.clone())),
-        Part::new(Role::Worker, notifier.run(stop.clone())),
-        Part::new(Role::Scheduler, clean),
+    let mut tasks = vec![
+        Task::new(Role::Publisher, publishing),
+        Task::new(Role::Worker, listener.run(stop.clone())),
+        Task::new(Role::Worker, notifier.run(stop.clone())),
+        Task::new(Role::Scheduler, clean),
     ];
     if settings.wallet.database_url.is_some() {
         let kept = cleaning::Kept {
@@ -137,20 +111,20 @@ fn parts(ground: &Resources, config: &Config) -> Result<Vec<Part>, Failure> {
             archive: config.retention.archive,
         };
         let clean = cleaning::clean_wallet(wallet.pool().clone(), kept, stop.clone());
-        parts.push(Part::new(Role::Scheduler, clean));
+        tasks.push(Task::new(Role::Scheduler, clean));
     }
     if let Some(every) = settings.reconcile.every {
         let after = settings.reconcile.after;
         let reconcile = reconcile::schedule(pool.clone(), wallet, every.0, after, stop.clone());
-        parts.push(Part::new(Role::Scheduler, reconcile));
+        tasks.push(Task::new(Role::Scheduler, reconcile));
     }
-    Ok(parts)
+    Ok(tasks)
 }
 
-fn callback(ground: &Resources, config: &Config) -> Result<Arc<dyn Callback>, Failure> {
+fn callback(resources: &Resources, config: &Config) -> Result<Arc<dyn Callback>, Failure> {
     let settings = &config.payments.callback;
     let Some(url) = settings.url.clone() else {
-        return Ok(Arc::new(Direct::new(ground.pool.clone())));
+        return Ok(Arc::new(Direct::new(resources.pool.clone())));
     };
     let http = Http::new(HttpSettings {
         url,

@@ -1,8 +1,7 @@
-//! How protocols plug into the program.
+//! Starts protocols: the API and the background tasks, from the configuration.
 
 use std::sync::Arc;
 
-use axum::extract::FromRef;
 use postrider_protocols::{
     Protocols, cleaning,
     document::{self, Documents, PdfReader},
@@ -12,42 +11,29 @@ use postrider_protocols::{
     worker::{self, Stages},
 };
 
-use super::{Part, Service};
+use super::Start;
 use crate::{
     config::Config,
     exit::{Exit, Failure},
-    http::State,
-    roles::{Resources, Role},
+    roles::{Resources, Role, Task},
 };
 
 /// The words that make this program the reader of one PDF.
 pub const PDF_READER: &[&str] = &["pdf-text"];
 
-pub(super) const SERVICE: Service = Service {
-    name: "protocols",
-    migrations: postrider_protocols::migrations,
-    codes: postrider_protocols::codes::ALL,
-    tables: &[&postrider_protocols::OUTBOX],
-    checks: postrider_protocols::CHECKS,
-    trail: |apis, id| super::by_uuid(id, |id| apis.protocols.trail(id)),
-    parts,
-    register: postrider_protocols::counters::register,
-    readings: |pool| Box::pin(cleaning::readings(pool)),
-};
-
-impl FromRef<State> for Protocols {
-    fn from_ref(state: &State) -> Self {
-        state.apis.protocols.clone()
-    }
+/// Starts the API.
+pub(super) fn start(start: &Start<'_>) -> Result<Protocols, Failure> {
+    let (pool, store) = (start.pool.clone(), start.store.clone());
+    Ok(Protocols::start(pool, store, &start.config.protocols))
 }
 
-fn parts(ground: &Resources, config: &Config) -> Result<Vec<Part>, Failure> {
+pub(super) fn tasks(resources: &Resources, config: &Config) -> Result<Vec<Task>, Failure> {
     let settings = &config.protocols;
     let breaker = settings.breaker.over(config.breaker);
     let reader = PdfReader::this_program(PDF_READER, settings.pdf)
         .map_err(|e| Failure::caused(Exit::Failed, "the program can't find itself", &e))?;
-    let store_breaker = ground.breakers.get_with(document::DEPENDENCY, breaker);
-    let documents = Documents::new(ground.store.clone(), store_breaker, reader);
+    let store_breaker = resources.breakers.get_with(document::DEPENDENCY, breaker);
+    let documents = Documents::new(resources.store.clone(), store_breaker, reader);
     let stages = Stages {
         extraction: match remote(config, Step::Extraction, &settings.stages.extraction)? {
             Some(stage) => stage,
@@ -59,29 +45,29 @@ fn parts(ground: &Resources, config: &Config) -> Result<Vec<Part>, Failure> {
         },
     };
     let worker = worker::worker(
-        ground.pool.clone(),
+        resources.pool.clone(),
         settings,
         documents,
         stages,
-        &ground.breakers,
+        &resources.breakers,
         breaker,
     )
     .map_err(|e| Failure::caused(Exit::Config, "protocols can't be worked on", &e))?;
-    let (pool, stop) = (&ground.pool, &ground.stop);
+    let (pool, stop) = (&resources.pool, &resources.stop);
     let archive = cleaning::archive(
         pool.clone(),
         settings.archive_after,
         settings.retention,
         stop.clone(),
     );
-    let tidy = cleaning::tidy(pool.clone(), ground.store.clone(), stop.clone());
+    let tidy = cleaning::tidy(pool.clone(), resources.store.clone(), stop.clone());
     Ok(vec![
-        Part::new(
+        Task::new(
             Role::Worker,
-            worker.with_pool(&ground.side).run(stop.clone()),
+            worker.with_pool(&resources.worker_pool).run(stop.clone()),
         ),
-        Part::new(Role::Scheduler, archive),
-        Part::new(Role::Scheduler, tidy),
+        Task::new(Role::Scheduler, archive),
+        Task::new(Role::Scheduler, tidy),
     ])
 }
 

@@ -21,6 +21,7 @@ pub mod cases;
 pub mod cleaning;
 mod consume;
 pub mod counters;
+mod description;
 pub mod events;
 mod files;
 mod gauges;
@@ -38,6 +39,7 @@ pub mod task_consumer;
 mod timeline;
 pub mod worker;
 
+pub use description::DESCRIPTION;
 pub use gauges::readings;
 pub use http::{Evidence, routes};
 pub use settings::Settings;

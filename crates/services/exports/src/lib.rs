@@ -23,6 +23,7 @@ pub mod accept;
 pub mod completion;
 pub mod counters;
 mod dependency;
+mod description;
 mod events;
 mod file;
 pub mod http;
@@ -37,6 +38,7 @@ mod timeline;
 mod trouble;
 pub mod worker;
 
+pub use description::DESCRIPTION;
 pub use http::{Exports, routes};
 pub use settings::Settings;
 pub use table::{AT_REST, CHECKS, EXPORT_JOB_INPUT};

@@ -18,6 +18,7 @@
 
 pub mod broker;
 pub mod cleaning;
+mod description;
 pub mod error;
 pub mod gauges;
 pub mod http;
@@ -29,6 +30,7 @@ mod table;
 mod timeline;
 pub mod worker;
 
+pub use description::DESCRIPTION;
 pub use error::{OrderError, codes};
 pub use http::routes;
 pub use service::Orders;

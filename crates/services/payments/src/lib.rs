@@ -20,6 +20,7 @@
 pub mod accept;
 pub mod cleaning;
 pub mod counters;
+mod description;
 pub mod http;
 pub mod model;
 pub mod publish;
@@ -33,6 +34,7 @@ pub mod wallet;
 
 use postrider::{migrate::MigrationSet, migration_set};
 
+pub use description::DESCRIPTION;
 pub use http::routes;
 pub use service::Payments;
 pub use settings::Settings;

@@ -24,6 +24,7 @@
 pub mod accept;
 pub mod cleaning;
 pub mod counters;
+mod description;
 pub mod document;
 pub mod http;
 pub mod model;
@@ -35,6 +36,7 @@ mod table;
 mod timeline;
 pub mod worker;
 
+pub use description::DESCRIPTION;
 pub use http::{Protocols, routes};
 pub use settings::Settings;
 pub use table::{CHECKS, OUTBOX};

@@ -1,12 +1,14 @@
 //! One service in a card: what it does now, and how that went lately.
 
-use crate::operate::overview::{Point, ServiceView};
+use crate::{
+    operate::overview::{Point, ServiceView},
+    services,
+};
 
 use super::super::{
     chart::{Chart, Spark},
     format,
     history::Seen,
-    services::Service,
 };
 
 /// A service at a glance.
@@ -37,8 +39,8 @@ pub(in super::super) struct Card {
 }
 
 impl Card {
-    pub fn of(service: &ServiceView, past: &[Seen]) -> Self {
-        let known = Service::ALL.into_iter().find(|s| s.name() == service.name);
+    pub fn new(service: &ServiceView, past: &[Seen]) -> Self {
+        let known = services::descriptions().find(|known| known.name == service.name);
         let success = &service.success;
         let ended = success.first_attempt + success.after_retry + success.dead;
         let hundredths = |of: i64| (share(of, ended).unwrap_or_default() * 1000.0).round() / 10.0;
@@ -47,8 +49,8 @@ impl Card {
         let of = |what: fn(&Point) -> i64| values(&service.series, what);
         let done = of(|point| point.done);
         Self {
-            title: known.map_or("Messages".to_owned(), |known| known.title().to_owned()),
-            link: known.map_or(String::new(), |known| format!("/services/{}", known.name())),
+            title: known.map_or("Messages".to_owned(), |known| known.title.to_owned()),
+            link: known.map_or(String::new(), |known| format!("/services/{}", known.name)),
             name: service.name.clone(),
             done: format::rate(service.done_per_minute),
             done_spark: Spark::of(&done, 1.0, "done, over time"),
@@ -75,9 +77,8 @@ impl Card {
 
     /// In the order of the bar; what goes between the services comes last.
     pub fn place(&self) -> usize {
-        Service::ALL
-            .iter()
-            .position(|service| service.name() == self.name)
+        services::descriptions()
+            .position(|service| service.name == self.name)
             .unwrap_or(usize::MAX)
     }
 

@@ -57,7 +57,7 @@ impl LetterView {
 impl From<DeadLetter> for LetterView {
     fn from(letter: DeadLetter) -> Self {
         Self {
-            service: services::of_table(&letter.work_table).to_owned(),
+            service: services::service_of_table(&letter.work_table).to_owned(),
             work_table: letter.work_table,
             id: letter.id,
             kind: letter.kind,
@@ -100,7 +100,7 @@ pub struct GroupView {
 impl From<Group> for GroupView {
     fn from(group: Group) -> Self {
         Self {
-            service: services::of_table(&group.work_table).to_owned(),
+            service: services::service_of_table(&group.work_table).to_owned(),
             work_table: group.work_table,
             kind: group.kind,
             code: group.code,
@@ -137,7 +137,7 @@ pub struct ItemView {
 impl ItemView {
     pub(super) fn new(work_table: &str, id: i64, detail: Detail) -> Self {
         Self {
-            service: services::of_table(work_table).to_owned(),
+            service: services::service_of_table(work_table).to_owned(),
             work_table: work_table.to_owned(),
             id,
             dead: detail.dead,
