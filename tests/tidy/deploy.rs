@@ -1,4 +1,4 @@
-//! What is in `deploy/` agrees with the program and with what people read about it.
+//! The files in `deploy/` agree with the program and its documents.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::read;
 
-/// Every name on the page of metrics; a test of the program keeps that page true.
+/// Every name on the metrics page; a test of the program checks that page.
 fn metrics() -> BTreeSet<String> {
     let page = read("docs/operations/metrics.md");
     page.lines()
@@ -17,15 +17,15 @@ fn metrics() -> BTreeSet<String> {
 }
 
 #[test]
-fn the_rule_file_is_what_the_program_judges_by() {
+fn prometheus_rules_match_the_rules_of_the_program() {
     assert!(
         read("deploy/alerts.yml") == prometheus(RULES),
-        "deploy/alerts.yml is out of date: run `make alerts` and read the difference"
+        "deploy/alerts.yml is out of date: run `make alerts` and review the diff"
     );
 }
 
 #[test]
-fn every_alert_looks_at_a_metric_that_exists_and_the_guide_says_what_to_do() {
+fn alerts_use_existing_metrics_and_are_explained_in_the_guide() {
     let (metrics, guide) = (metrics(), read("docs/operations/guide.md"));
     let mut sections = Vec::new();
     for rule in RULES {
@@ -54,7 +54,7 @@ fn every_alert_looks_at_a_metric_that_exists_and_the_guide_says_what_to_do() {
 }
 
 #[test]
-fn the_dashboard_shows_metrics_that_exist() {
+fn dashboard_uses_existing_metrics() {
     let dashboard: Value = serde_json::from_str(&read("deploy/grafana.json")).unwrap();
     let metrics = metrics();
     let mut shown = BTreeSet::new();

@@ -1,13 +1,13 @@
-//! Documents that must agree with the program.
+//! Documents agree with the program.
 
 use std::collections::BTreeSet;
 
 use postrider_cli::{config, exit, http};
 
-use crate::{files, read};
+use crate::{files, read, root, with_ending};
 
 #[test]
-fn every_configuration_key_is_explained_in_the_file_that_lists_them() {
+fn configuration_keys_have_a_comment() {
     let mut commented = false;
     let mut keys = 0;
     for (number, line) in config::DEFAULTS.lines().enumerate() {
@@ -16,7 +16,7 @@ fn every_configuration_key_is_explained_in_the_file_that_lists_them() {
         } else if line.contains('=') {
             assert!(
                 commented,
-                "config/default.toml:{}: {line} has no line of meaning above it",
+                "config/default.toml:{}: {line} needs a comment above it",
                 number + 1
             );
             commented = false;
@@ -29,15 +29,14 @@ fn every_configuration_key_is_explained_in_the_file_that_lists_them() {
 }
 
 #[test]
-fn the_program_takes_every_key_of_the_file_and_no_other() {
+fn configuration_file_and_program_have_the_same_keys() {
     let effective = config::load(&config::Overrides::default(), std::iter::empty());
-    // Every struct denies unknown fields and gives no field a default of its own, so that loading the bare file
-    // fails when either side has a key that the other lacks.
-    effective.expect("config/default.toml and the structs must name the same keys");
+    // The structs deny unknown fields and have no defaults of their own, so loading the bare file fails if the keys differ.
+    effective.expect("config/default.toml and the structs must have the same keys");
 }
 
 #[test]
-fn every_error_code_has_its_page_and_every_page_its_code() {
+fn error_codes_and_error_pages_correspond() {
     let codes: BTreeSet<String> = http::error_catalogue()
         .unwrap()
         .iter()
@@ -53,12 +52,12 @@ fn every_error_code_has_its_page_and_every_page_its_code() {
         .collect();
     assert_eq!(
         codes, pages,
-        "the errors folders of the crates must hold exactly one page per error code"
+        "the errors folders of the crates must contain exactly one page per error code"
     );
 }
 
 #[test]
-fn an_error_page_says_what_happened_and_what_to_do() {
+fn error_pages_explain_the_error_and_name_its_status() {
     for code in http::error_catalogue().unwrap().iter() {
         assert!(
             code.page.starts_with("# "),
@@ -75,17 +74,17 @@ fn an_error_page_says_what_happened_and_what_to_do() {
 }
 
 #[test]
-fn the_committed_openapi_document_is_what_the_program_serves() {
+fn committed_openapi_document_matches_the_program() {
     let committed = read("docs/openapi.json");
     let served = http::openapi_json().unwrap();
     assert!(
         committed == served,
-        "docs/openapi.json is out of date: run `make openapi` and read the difference"
+        "docs/openapi.json is out of date: run `make openapi` and review the diff"
     );
 }
 
 #[test]
-fn the_readme_shows_the_two_commands_and_ci_runs_them() {
+fn readme_shows_the_two_commands_and_ci_runs_the_checks() {
     let readme = read("README.md");
     for command in ["make demo", "make test"] {
         assert!(
@@ -98,7 +97,7 @@ fn the_readme_shows_the_two_commands_and_ci_runs_them() {
 }
 
 #[test]
-fn the_exit_codes_are_documented() {
+fn exit_codes_are_documented() {
     let page = read("docs/operations/command-line.md");
     for line in exit::HELP.lines().skip(1) {
         let (number, meaning) = line.trim().split_once("  ").unwrap();
@@ -107,4 +106,25 @@ fn the_exit_codes_are_documented() {
             "command-line.md lacks exit code {number}"
         );
     }
+}
+
+#[test]
+fn relative_links_resolve() {
+    let mut broken = Vec::new();
+    for path in with_ending("md", files(".")) {
+        let folder = root().join(path.parent().unwrap());
+        let text = read(&path);
+        for (_, rest) in text
+            .match_indices("](")
+            .map(|(at, mark)| text.split_at(at + mark.len()))
+        {
+            let target = rest.split([')', '#', ' ', '\n']).next().unwrap();
+            let external =
+                target.is_empty() || target.contains("://") || target.starts_with("mailto:");
+            if !external && !folder.join(target).exists() {
+                broken.push(format!("{}: {target}", path.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "broken links:\n{}", broken.join("\n"));
 }

@@ -1,4 +1,4 @@
-//! The map is checked: what the documents and the layout promise is true of the tree.
+//! The tree follows its own rules: dependency rules, documents, sizes, vocabulary.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -6,6 +6,7 @@ mod crates;
 mod deploy;
 mod documents;
 mod sources;
+mod words;
 
 use std::{
     fs,
@@ -25,7 +26,7 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// Every file below a folder, as paths relative to the root; what was built or fetched is left out.
+/// Every file below a folder, relative to the root, without build artifacts and caches.
 fn files(folder: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![root().join(folder)];

@@ -1,25 +1,63 @@
-//! Rules that every source file keeps.
+//! Rules for every source file.
 
 use std::{collections::BTreeSet, path::Path};
 
 use crate::{files, read, root, with_ending};
 
-const MOST_LINES: usize = 600;
+const MAX_FILE_LINES: usize = 600;
+const MAX_FUNCTION_LINES: usize = 100;
 
 #[test]
-fn no_file_is_longer_than_six_hundred_lines() {
+fn files_have_at_most_six_hundred_lines() {
     for path in with_ending("rs", [files("crates"), files("tests")].concat()) {
         let lines = read(&path).lines().count();
         assert!(
-            lines <= MOST_LINES,
+            lines <= MAX_FILE_LINES,
             "{} has {lines} lines; split it by idea",
             path.display()
         );
     }
 }
 
+/// Relies on rustfmt: a function ends at the first line that is its closing brace, indented like its first line.
 #[test]
-fn every_migration_file_is_embedded_and_has_a_telling_name() {
+fn functions_have_at_most_a_hundred_lines() {
+    let mut long = Vec::new();
+    let sources = with_ending("rs", files("crates"))
+        .into_iter()
+        .filter(|path| path.components().any(|part| part.as_os_str() == "src"));
+    for path in sources {
+        let text = read(&path);
+        let lines: Vec<&str> = text.lines().collect();
+        for (start, line) in lines.iter().enumerate() {
+            let code = line.trim_start();
+            let is_function = !code.starts_with("//")
+                && code.split(' ').take(5).any(|word| word == "fn")
+                && !code.ends_with(';');
+            if !is_function {
+                continue;
+            }
+            let end = format!("{}}}", &line[..line.len() - code.len()]);
+            let length = lines[start..].iter().position(|line| *line == end);
+            if let Some(length) = length.filter(|length| *length >= MAX_FUNCTION_LINES) {
+                long.push(format!(
+                    "{}:{}: {} lines",
+                    path.display(),
+                    start + 1,
+                    length + 1
+                ));
+            }
+        }
+    }
+    assert!(
+        long.is_empty(),
+        "split these functions:\n{}",
+        long.join("\n")
+    );
+}
+
+#[test]
+fn migration_files_are_embedded_and_have_descriptive_names() {
     for path in with_ending("sql", files("crates")) {
         if path
             .parent()
@@ -32,9 +70,9 @@ fn every_migration_file_is_embedded_and_has_a_telling_name() {
         let (number, words) = name.split_once('_').unwrap_or((&name, ""));
         assert!(
             number.len() == 4 && number.bytes().all(|b| b.is_ascii_digit()),
-            "{name}: four digits first"
+            "{name}: start with four digits"
         );
-        assert!(words.len() > 3, "{name}: say in words what it does");
+        assert!(words.len() > 3, "{name}: describe the migration");
         let lib = path.parent().unwrap().join("../src/lib.rs");
         let text = read(&lib);
         assert!(
@@ -47,7 +85,7 @@ fn every_migration_file_is_embedded_and_has_a_telling_name() {
 }
 
 #[test]
-fn the_tree_says_nothing_of_the_machine_it_was_written_on() {
+fn files_contain_no_paths_of_the_development_machine() {
     let home = concat!("/ro", "ot/");
     let work = concat!("/wo", "rk/");
     let texts = files(".").into_iter().filter(|path| {
@@ -65,7 +103,7 @@ fn the_tree_says_nothing_of_the_machine_it_was_written_on() {
         for trace in [home, work] {
             assert!(
                 !text.contains(trace),
-                "{} names a path of one machine: {trace}",
+                "{} contains a local path: {trace}",
                 path.display()
             );
         }
@@ -73,7 +111,7 @@ fn the_tree_says_nothing_of_the_machine_it_was_written_on() {
 }
 
 #[test]
-fn a_comment_that_puts_work_off_does_not_land() {
+fn sources_contain_no_todo_comments() {
     let marks = [
         concat!("TO", "DO"),
         concat!("FIX", "ME"),
@@ -82,12 +120,12 @@ fn a_comment_that_puts_work_off_does_not_land() {
     for path in with_ending("rs", [files("crates"), files("tests")].concat()) {
         let text = read(&path);
         for mark in marks {
-            assert!(!text.contains(mark), "{} holds {mark}", path.display());
+            assert!(!text.contains(mark), "{} contains {mark}", path.display());
         }
     }
 }
 
-/// A test binary may carry the program that its own tests start and kill; nothing else is left out of a run.
+/// A test binary may contain the program that its own tests start and kill; everything else runs.
 #[test]
 fn no_test_is_ignored() {
     let mark = concat!("#[igno", "re");
@@ -98,14 +136,14 @@ fn no_test_is_ignored() {
         assert_eq!(
             ignored,
             0,
-            "{}: a test that never runs proves nothing",
+            "{}: ignored tests prove nothing",
             path.display()
         );
     }
 }
 
 #[test]
-fn scripts_can_be_executed() {
+fn scripts_are_executable() {
     use std::os::unix::fs::PermissionsExt;
     let scripts: BTreeSet<_> = files("scripts")
         .into_iter()
