@@ -102,7 +102,7 @@ async fn a_demo_that_is_kept_up_serves_until_it_is_interrupted() {
     let place = dir.path().to_str().unwrap();
     let words = ["--keep", "--seconds", "5", "--data-dir", place];
     let mut program = Program::start(&demo(&words, temporary.path()));
-    let staying = line(&mut program, "up until interrupted: ").await;
+    let staying = line(&mut program, "until interrupted: ").await;
     let (_, address) = staying.split_once("interrupted: ").unwrap();
     assert!(!address.contains(":8080"), "{address}");
     // Whoever uses TLS must have chosen a provider; alone in its process, this test is the first to.
@@ -139,7 +139,7 @@ async fn an_interrupted_demo_takes_everything_with_it() {
     let temporary = data_dir();
     let words = ["--seconds", "600", "--listen", "127.0.0.1:0"];
     let mut program = Program::start(&demo(&words, temporary.path()));
-    line(&mut program, "asking").await;
+    line(&mut program, "submitting").await;
     let processes = processes(&program);
     assert_eq!(processes.len(), 2, "{:#?}", program.output());
     program.signal(Signal::SIGINT);
@@ -156,7 +156,7 @@ async fn the_processes_of_a_killed_demo_end_by_themselves() {
     let temporary = data_dir();
     let words = ["--seconds", "600", "--listen", "127.0.0.1:0"];
     let mut program = Program::start(&demo(&words, temporary.path()));
-    line(&mut program, "asking").await;
+    line(&mut program, "submitting").await;
     let processes = processes(&program);
     program.kill().await;
     are_gone(&processes).await;
@@ -170,7 +170,7 @@ async fn the_demo_does_not_touch_a_directory_with_other_work() {
     let output = run(postrider(&["demo", "--data-dir", place])).await;
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
     assert!(
-        stderr(&output).contains("not a demo's"),
+        stderr(&output).contains("does not belong to a demo"),
         "{}",
         stderr(&output)
     );

@@ -15,6 +15,16 @@ fn allowed(name: &str) -> Option<&'static [&'static str]> {
         "blob" | "web" => &["postrider"],
         "testkit" => &["crashpoint", "embedded"],
         slice if SLICES.contains(&slice) => &["postrider", "web", "blob", "crashpoint"],
+        "sim" => &[
+            "postrider",
+            "embedded",
+            "web",
+            "exports",
+            "orders",
+            "payments",
+            "evidence",
+            "protocols",
+        ],
         "bench" => &["postrider", "embedded", "transports", "payments", "web"],
         "cli" => return None,
         other => panic!(
@@ -68,6 +78,17 @@ fn a_crate_knows_only_those_that_the_rule_allows() {
                 "{name} may not depend on {other}; it may on {allowed:?}"
             );
         }
+    }
+}
+
+#[test]
+fn only_services_test_against_the_simulators() {
+    for (name, path) in crates() {
+        let uses_sim = own_dependencies(&path, "dev-dependencies").contains("sim");
+        assert!(
+            !uses_sim || SLICES.contains(&name.as_str()),
+            "the tests of {name} depend on sim"
+        );
     }
 }
 

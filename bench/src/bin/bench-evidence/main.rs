@@ -22,10 +22,11 @@ use postrider::publisher::Publisher;
 use postrider::runtime::Worker;
 use postrider::transport::Transport;
 use postrider_blob::Store;
-use postrider_evidence::cases::{CaseApi, HttpCases, HttpSettings, PaperCases, Script, simulator};
+use postrider_evidence::cases::{CaseApi, HttpCases, HttpSettings};
 use postrider_evidence::ingest::Intake;
 use postrider_evidence::summary_gate::Gate;
 use postrider_evidence::{Settings, notify, task_consumer, worker};
+use postrider_sim::case_api::{self, SimulatedCaseApi};
 use postrider_transports::PostgresTransport;
 use serde_json::json;
 use sqlx::PgPool;
@@ -125,7 +126,7 @@ fn settings() -> Result<Settings> {
 async fn cases() -> Result<Arc<dyn CaseApi>> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?).parse()?;
-    let routes = simulator(Arc::new(PaperCases::in_memory(Script::default())));
+    let routes = case_api::routes(Arc::new(SimulatedCaseApi::default()));
     tokio::spawn(async move { axum::serve(listener, routes).await });
     Ok(Arc::new(HttpCases::new(HttpSettings {
         url,

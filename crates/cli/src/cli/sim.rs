@@ -1,4 +1,4 @@
-//! `postrider sim …`: outside parties that misbehave as told, to try things out against.
+//! `postrider sim …`: serves one of the simulated outside parties of [`postrider_sim`].
 
 use std::{
     net::SocketAddr,
@@ -8,9 +8,7 @@ use std::{
 
 use axum::Router;
 use clap::Subcommand;
-use postrider_evidence::cases::{self, PaperCases};
-use postrider_orders::broker::{self, PaperBroker};
-use serde::de::DeserializeOwned;
+use postrider_sim::{FaultScript, broker, case_api};
 
 use super::{Output, serve};
 use crate::exit::{Exit, Failure};
@@ -24,21 +22,21 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Party {
-    /// A trading broker: POST /orders, GET /orders/{id}; GET /orders shows its book, PUT /script changes its manners.
+    /// Serve a trading broker: POST /orders, GET /orders/{id}; GET /orders lists its orders, PUT /script sets its faults.
     Broker {
         /// Address and port to listen on.
         #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9090")]
         listen: SocketAddr,
-        /// A list of rules (JSON); the first that fits an order decides.
+        /// Fault script: a JSON list of rules; the first that matches an order decides.
         #[arg(long, value_name = "FILE")]
         script: Option<PathBuf>,
     },
-    /// A Case API: PUT and GET /cases/{id}/evidence/{id}; GET /evidence and /calls show what it has, PUT /script changes its manners.
+    /// Serve a Case API: PUT and GET /cases/{id}/evidence/{id}; GET /evidence and /calls list its records, PUT /script sets its faults.
     Cases {
         /// Address and port to listen on.
         #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9091")]
         listen: SocketAddr,
-        /// A list of rules (JSON); the first that fits a call decides.
+        /// Fault script: a JSON list of rules; the first that matches a call decides.
         #[arg(long, value_name = "FILE")]
         script: Option<PathBuf>,
     },
@@ -47,27 +45,25 @@ enum Party {
 pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
     let (name, listen, routes) = match args.party {
         Party::Broker { listen, script } => {
-            let script = broker::Script::new(read(script.as_deref())?);
-            let party = Arc::new(PaperBroker::in_memory(script));
-            ("broker", listen, broker::simulator(party))
+            let party = broker::SimulatedBroker::new(read_script(script.as_deref())?);
+            ("broker", listen, broker::routes(Arc::new(party)))
         }
         Party::Cases { listen, script } => {
-            let script = cases::Script::new(read(script.as_deref())?);
-            let party = Arc::new(PaperCases::in_memory(script));
-            ("Case API", listen, cases::simulator(party))
+            let party = case_api::SimulatedCaseApi::new(read_script(script.as_deref())?);
+            ("Case API", listen, case_api::routes(Arc::new(party)))
         }
     };
-    simulate(name, listen, routes, output).await
+    serve_party(name, listen, routes, output).await
 }
 
-async fn simulate(
+async fn serve_party(
     name: &str,
     listen: SocketAddr,
     routes: Router,
     output: &Output,
 ) -> Result<(), Failure> {
     let listener = serve::listen(listen).await?;
-    let failed = |e: std::io::Error| Failure::caused(Exit::Failed, "the simulator broke down", &e);
+    let failed = |e: std::io::Error| Failure::caused(Exit::Failed, "the simulator failed", &e);
     let address = listener.local_addr().map_err(failed)?;
     output.say(&format!("the simulated {name} listens on http://{address}"));
     let stop = tokio_util::sync::CancellationToken::new();
@@ -78,14 +74,13 @@ async fn simulate(
         .map_err(failed)
 }
 
-/// The rules of a script; none without one.
-fn read<R: DeserializeOwned>(path: Option<&Path>) -> Result<Vec<R>, Failure> {
+fn read_script(path: Option<&Path>) -> Result<FaultScript, Failure> {
     let Some(path) = path else {
-        return Ok(Vec::new());
+        return Ok(FaultScript::default());
     };
-    let wrong = |e: &(dyn std::error::Error + 'static)| {
+    let invalid = |e: &(dyn std::error::Error + 'static)| {
         Failure::caused(Exit::Usage, &format!("the script {}", path.display()), e)
     };
-    let text = std::fs::read_to_string(path).map_err(|e| wrong(&e))?;
-    serde_json::from_str(&text).map_err(|e| wrong(&e))
+    let text = std::fs::read_to_string(path).map_err(|e| invalid(&e))?;
+    FaultScript::from_json(&text).map_err(|e| invalid(&e))
 }

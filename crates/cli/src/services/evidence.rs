@@ -70,7 +70,7 @@ pub(super) fn tasks(resources: &Resources, config: &Config) -> Result<Vec<Task>,
 fn cases(resources: &Resources, config: &Config) -> Result<Arc<dyn CaseApi>, Failure> {
     let settings = &config.evidence.case_api;
     let Some(url) = settings.url.clone() else {
-        return Ok(Arc::new(PaperCases::in_database(resources.pool.clone())));
+        return Ok(Arc::new(PaperCases::new(resources.pool.clone())));
     };
     let settings = HttpSettings {
         url,

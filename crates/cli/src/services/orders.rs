@@ -47,7 +47,7 @@ pub(super) fn tasks(resources: &Resources, config: &Config) -> Result<Vec<Task>,
 fn broker(resources: &Resources, config: &Config) -> Result<Arc<dyn Broker>, Failure> {
     let settings = &config.orders.broker;
     let Some(url) = settings.url.clone() else {
-        return Ok(Arc::new(PaperBroker::in_database(resources.pool.clone())));
+        return Ok(Arc::new(PaperBroker::new(resources.pool.clone())));
     };
     let settings = HttpSettings {
         url,

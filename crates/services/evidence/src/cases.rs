@@ -6,8 +6,6 @@
 
 mod http;
 mod paper;
-mod script;
-mod sim;
 
 use std::time::Duration;
 
@@ -17,9 +15,7 @@ use postrider::breaker;
 use uuid::Uuid;
 
 pub use http::{HttpCases, HttpSettings};
-pub use paper::{Call, Evidence, PaperCases};
-pub use script::{Act, Rule, Script};
-pub use sim::simulator;
+pub use paper::PaperCases;
 
 use crate::model::Code;
 

@@ -5,8 +5,6 @@
 
 mod http;
 mod paper;
-mod script;
-mod sim;
 
 use std::time::Duration;
 
@@ -18,9 +16,7 @@ use postrider::{
 use serde_json::Value;
 
 pub use http::{HttpBroker, HttpSettings, Unusable};
-pub use paper::{Booked, PaperBroker};
-pub use script::{Act, Rule, Script};
-pub use sim::simulator;
+pub use paper::PaperBroker;
 
 /// The way to a broker.
 pub trait Broker: Send + Sync + 'static {

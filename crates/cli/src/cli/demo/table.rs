@@ -1,9 +1,10 @@
-//! The report for people: a line for each service, and their sum.
+//! The report as text: a line for each service, and the total.
 
-use super::checker::{Report, Tally};
+use postrider_sim::demo::{Report, Tally};
+
 use crate::cli::output::{Output, Tone};
 
-const HEAD: [&str; 8] = [
+const COLUMNS: [&str; 8] = [
     "accepted",
     "done",
     "retried",
@@ -14,9 +15,9 @@ const HEAD: [&str; 8] = [
     "done twice",
 ];
 
-/// The table, with what is wrong below it.
-pub fn of(report: &Report, output: &Output) -> String {
-    let head = HEAD.map(|word| format!("  {word}")).concat();
+/// The table, with the violations below it.
+pub fn text(report: &Report, output: &Output) -> String {
+    let head = COLUMNS.map(|column| format!("  {column}")).concat();
     let mut text = format!(
         "\n{}\n",
         output.paint(Tone::Dim, &format!("  {:<9}{head}", ""))
@@ -25,8 +26,8 @@ pub fn of(report: &Report, output: &Output) -> String {
         text.push_str(&line(name, tally, output));
     }
     text.push_str(&line("total", &report.total, output));
-    for complaint in &report.broken {
-        text.push_str(&format!("\n  {}", output.paint(Tone::Bad, complaint)));
+    for violation in &report.violations {
+        text.push_str(&format!("\n  {}", output.paint(Tone::Bad, violation)));
     }
     text
 }
@@ -45,8 +46,8 @@ fn line(name: &str, tally: &Tally, output: &Output) -> String {
         (tally.done_twice, none(tally.done_twice)),
     ];
     let mut line = format!("  {name:<9}");
-    for ((figure, good), word) in cells.into_iter().zip(HEAD) {
-        let text = format!("  {figure:>width$}", width = word.len());
+    for ((figure, good), column) in cells.into_iter().zip(COLUMNS) {
+        let text = format!("  {figure:>width$}", width = column.len());
         line.push_str(&match good {
             Some(true) => output.paint(Tone::Good, &text),
             Some(false) => output.paint(Tone::Bad, &text),

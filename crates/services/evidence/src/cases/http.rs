@@ -12,9 +12,9 @@ use super::{CaseApi, Content, Refusal, Upload};
 use crate::model::Code;
 
 /// The file's name, percent-encoded.
-pub(super) const NAME: &str = "x-file-name";
+const NAME: &str = "x-file-name";
 /// The SHA-256 of its content, in hexadecimal.
-pub(super) const DIGEST: &str = "x-file-sha256";
+const DIGEST: &str = "x-file-sha256";
 
 /// Where the API is, and how it is called.
 #[derive(Clone)]

@@ -18,11 +18,15 @@ use postrider::{
 use postrider_blob::Store;
 use postrider_evidence::{
     Evidence, Settings,
-    cases::{CaseApi, HttpCases, HttpSettings, PaperCases, Script, simulator},
+    cases::{CaseApi, HttpCases, HttpSettings},
     notify::{self, Deliverer},
     scheduler::Scheduler,
     summary_gate::Gate,
     task_consumer, worker,
+};
+use postrider_sim::{
+    FaultScript,
+    case_api::{SimulatedCaseApi, routes},
 };
 use postrider_testkit::TestDb;
 pub use postrider_testkit::within;
@@ -325,16 +329,16 @@ pub fn quick_retries() -> Value {
     json!({ "retry": { "backoff": { "initial_delay": 0.02, "max_delay": 0.05 } } })
 }
 
-pub fn paper(rules: Value) -> Arc<PaperCases> {
+pub fn paper(rules: Value) -> Arc<SimulatedCaseApi> {
     let rules = serde_json::from_value(rules).unwrap();
-    Arc::new(PaperCases::in_memory(Script::new(rules)))
+    Arc::new(SimulatedCaseApi::new(FaultScript::new(rules)))
 }
 
-/// The built-in Case API behind a real socket, and the client that speaks to it.
-pub async fn behind_http(cases: &Arc<PaperCases>) -> Arc<dyn CaseApi> {
+/// The simulated Case API behind a real socket, and the client that speaks to it.
+pub async fn behind_http(cases: &Arc<SimulatedCaseApi>) -> Arc<dyn CaseApi> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let routes = simulator(Arc::clone(cases));
+    let routes = routes(Arc::clone(cases));
     tokio::spawn(async move { axum::serve(listener, routes).await });
     http_cases(&format!("http://{address}"), Duration::from_secs(2))
 }

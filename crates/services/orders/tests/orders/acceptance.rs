@@ -65,7 +65,7 @@ async fn of_64_clients_at_once_one_is_first_and_others_are_told_what_is_recorded
         .await
         .unwrap();
     assert_eq!(rows, 1);
-    assert_eq!(broker.booked()["contested"].posts, 1);
+    assert_eq!(broker.orders()["contested"].posts, 1);
 }
 
 #[tokio::test]

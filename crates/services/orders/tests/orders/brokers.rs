@@ -29,7 +29,7 @@ async fn a_broker_that_forgets_is_sent_the_same_id_again_and_has_one_order() {
     house.work(&settings(json!({})), adapter);
     let view = house.stands("k-1", "succeeded").await;
     assert_eq!(view["result"]["broker_order_id"], "paper-1");
-    let book = broker.booked();
+    let book = broker.orders();
     assert_eq!(
         (book.len(), book["k-1"].posts),
         (1, 2),

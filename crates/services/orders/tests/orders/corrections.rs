@@ -38,7 +38,7 @@ async fn correction_1_a_worker_that_dies_leaves_nothing_sending_for_ever() {
 }
 
 /// The answer never reaches us, as if the process had been killed between the broker's acceptance and our commit.
-struct Forgetful(Arc<postrider_orders::broker::PaperBroker>, AtomicUsize);
+struct Forgetful(Arc<postrider_sim::broker::SimulatedBroker>, AtomicUsize);
 
 impl Broker for Forgetful {
     fn name(&self) -> &'static str {
@@ -69,7 +69,7 @@ async fn correction_2_an_order_that_the_broker_took_before_the_crash_is_not_sent
     house.post(order("k-1")).await;
     let view = house.stands("k-1", "succeeded").await;
     assert_eq!(view["result"]["broker_order_id"], "paper-1");
-    assert_eq!(book.booked()["k-1"].posts, 1);
+    assert_eq!(book.orders()["k-1"].posts, 1);
 }
 
 #[tokio::test]
@@ -137,7 +137,7 @@ async fn correction_6_an_order_past_its_expiry_is_never_sent() {
     let view = house.stands("stale", "aborted").await;
     assert_eq!(view["outbox"]["last_error_code"], "EXPIRED");
     assert_eq!(view["result"]["reason_code"], "EXPIRED");
-    assert!(broker.booked().is_empty());
+    assert!(broker.orders().is_empty());
 }
 
 #[tokio::test]
@@ -154,7 +154,7 @@ async fn correction_6_an_order_that_expires_while_it_waits_is_not_sent_late() {
         .await;
     let view = house.stands("k-1", "aborted").await;
     assert_eq!(view["outbox"]["last_error_code"], "EXPIRED");
-    assert!(broker.booked().is_empty());
+    assert!(broker.orders().is_empty());
 }
 
 #[tokio::test]
@@ -305,5 +305,5 @@ async fn correction_10_a_key_is_remembered_when_its_row_is_gone() {
         (&view["status"], &view["outbox"]),
         (&json!("succeeded"), &json!(null))
     );
-    assert_eq!(broker.booked()["k-1"].posts, 1);
+    assert_eq!(broker.orders()["k-1"].posts, 1);
 }

@@ -42,7 +42,7 @@ async fn a_pending_order_is_cancelled_and_never_sent() {
     house.work(&settings(json!({})), broker.clone());
     house.post(order("k-2")).await;
     house.stands("k-2", "succeeded").await;
-    assert!(!broker.booked().contains_key("k-1"));
+    assert!(!broker.orders().contains_key("k-1"));
     let (status, problem) = cancel(&house, "k-1").await;
     assert_eq!(
         (status, &problem["code"]),
@@ -183,7 +183,7 @@ async fn a_cancelled_order_is_no_dead_letter_and_no_redrive_sends_it() {
         (&view["status"], &view["outbox"]["status"]),
         (&json!("failed"), &json!("aborted"))
     );
-    assert!(!broker.booked().contains_key("cancelled"));
+    assert!(!broker.orders().contains_key("cancelled"));
 }
 
 #[tokio::test]
@@ -351,5 +351,5 @@ async fn a_redrive_of_the_row_alone_sends_nothing() {
         }
     })
     .await;
-    assert!(broker.booked().is_empty());
+    assert!(broker.orders().is_empty());
 }

@@ -187,7 +187,7 @@ async fn an_order_behind_another_can_be_cancelled() {
     let broker = paper(json!([]));
     house.work(&settings(json!({})), broker.clone());
     house.stands("last", "succeeded").await;
-    assert_eq!(broker.booked().len(), 2);
+    assert_eq!(broker.orders().len(), 2);
 }
 
 #[tokio::test]

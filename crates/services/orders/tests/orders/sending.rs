@@ -21,7 +21,7 @@ async fn a_sent_order_shows_what_the_broker_said() {
         view["result"],
         json!({ "broker_order_id": "paper-1", "status": "ok" })
     );
-    let booked = &broker.booked()["k-1"];
+    let booked = &broker.orders()["k-1"];
     assert_eq!(booked.request["client_order_id"], "k-1");
     assert_eq!(booked.request["quantity"], "10");
     assert_eq!(booked.request["limit_price"], "12.5");
@@ -43,7 +43,7 @@ async fn an_uncertain_attempt_is_looked_up_before_it_is_repeated() {
         house.post(of_symbol(symbol, symbol)).await;
         let view = house.stands(symbol, "succeeded").await;
         assert_eq!(view["outbox"]["attempts"], 1, "{view}");
-        assert_eq!(broker.booked()[symbol].posts, 1, "{symbol} was sent once");
+        assert_eq!(broker.orders()[symbol].posts, 1, "{symbol} was sent once");
     }
     house.post(of_symbol("SLEEPS", "SLEEPS")).await;
     let view = house.stands("SLEEPS", "succeeded").await;
@@ -57,7 +57,7 @@ async fn an_order_that_the_broker_does_not_know_is_sent_again_under_the_same_id(
     house.work(&settings(json!({})), behind_http(&broker).await);
     house.post(order("k-1")).await;
     house.stands("k-1", "succeeded").await;
-    assert_eq!(broker.booked()["k-1"].posts, 1);
+    assert_eq!(broker.orders()["k-1"].posts, 1);
 }
 
 #[tokio::test]
@@ -157,7 +157,7 @@ async fn a_broker_that_does_not_let_us_in_ends_no_order() {
         assert_eq!(view["status"], "accepted");
         let view = house.stands("k-1", "succeeded").await;
         assert_eq!(view["outbox"]["attempts"], 0, "{view}");
-        assert_eq!(broker.booked()["k-1"].posts, 1);
+        assert_eq!(broker.orders()["k-1"].posts, 1);
     }
 }
 
@@ -190,5 +190,5 @@ async fn a_client_error_without_a_reason_is_no_rejection() {
     house.post(order("k-1")).await;
     let view = house.stands("k-1", "succeeded").await;
     assert_eq!(view["outbox"]["attempts"], 2, "{view}");
-    assert_eq!(broker.booked()["k-1"].posts, 1);
+    assert_eq!(broker.orders()["k-1"].posts, 1);
 }

@@ -13,8 +13,12 @@ use http_body_util::BodyExt;
 use postrider::{breaker::Breakers, migrate::Migrator};
 use postrider_orders::{
     Ordering, Orders, Settings,
-    broker::{Broker, HttpBroker, HttpSettings, PaperBroker, Script, simulator},
+    broker::{Broker, HttpBroker, HttpSettings},
     worker,
+};
+use postrider_sim::{
+    FaultScript,
+    broker::{SimulatedBroker, routes},
 };
 use postrider_testkit::TestDb;
 pub use postrider_testkit::eventually;
@@ -168,16 +172,16 @@ pub fn settings(change: Value) -> Settings {
     serde_json::from_value(all).unwrap()
 }
 
-pub fn paper(rules: Value) -> Arc<PaperBroker> {
+pub fn paper(rules: Value) -> Arc<SimulatedBroker> {
     let rules = serde_json::from_value(rules).unwrap();
-    Arc::new(PaperBroker::in_memory(Script::new(rules)))
+    Arc::new(SimulatedBroker::new(FaultScript::new(rules)))
 }
 
-/// The paper broker behind a real socket, and the adapter that speaks to it.
-pub async fn behind_http(broker: &Arc<PaperBroker>) -> Arc<dyn Broker> {
+/// The simulated broker behind a real socket, and the adapter that speaks to it.
+pub async fn behind_http(broker: &Arc<SimulatedBroker>) -> Arc<dyn Broker> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let routes = simulator(Arc::clone(broker));
+    let routes = routes(Arc::clone(broker));
     tokio::spawn(async move { axum::serve(listener, routes).await });
     http_broker(&format!("http://{address}"))
 }

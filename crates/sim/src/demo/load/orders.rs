@@ -1,26 +1,23 @@
-//! Orders: each has a key, some are posted twice by a nervous client, and one is for a symbol that the broker does not
-//! know yet.
+//! Load on orders: each has a key, some are posted twice, and one is for a symbol that the broker does not list yet.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Accepted, Glance, Run, names};
-use crate::{
-    cli::demo::{
-        checker::{Effect, Witness},
-        parties::broker::UNLISTED,
-    },
-    exit::Failure,
+use super::{Accepted, Progress, Run, keys};
+use crate::demo::{
+    Error,
+    checker::{Effect, Evidence},
+    parties::UNLISTED,
 };
 
 const NAME: &str = "orders";
-const A_SECOND: u64 = 10;
+const PER_SECOND: u64 = 10;
 
-/// Every so-maniest request is made twice.
-const NERVOUS: u64 = 5;
+/// Every Nth request is sent twice.
+const DUPLICATE_EVERY: u64 = 5;
 
-/// The act.
+/// The load.
 pub struct Orders {
     run: Arc<Run>,
     planned: u64,
@@ -30,22 +27,26 @@ pub struct Orders {
 impl Orders {
     pub fn new(run: Arc<Run>) -> Self {
         Self {
-            planned: run.planned(A_SECOND),
+            planned: run.planned(PER_SECOND),
             run,
             accepted: Accepted::new(),
         }
     }
 
-    pub async fn ask(&self) -> Result<(), Failure> {
+    pub async fn submit(&self) -> Result<(), Error> {
         let mut pace = self.run.pace(self.planned);
         for number in 0..self.planned {
             pace.tick().await;
             let order = self.order(number);
-            let times = if number.is_multiple_of(NERVOUS) { 2 } else { 1 };
+            let times = if number.is_multiple_of(DUPLICATE_EVERY) {
+                2
+            } else {
+                1
+            };
             for _ in 0..times {
-                self.run.door.post("/do/order", &order).await?;
+                self.run.client.post("/do/order", &order).await?;
             }
-            self.accepted.note(self.key(number), order);
+            self.accepted.insert(self.key(number), order);
         }
         Ok(())
     }
@@ -54,14 +55,14 @@ impl Orders {
         format!("{}-order-{number}", self.run.name)
     }
 
-    /// The order that the broker rejects at first.
-    const fn doomed(&self) -> u64 {
+    /// The number of the order that the broker rejects at first.
+    const fn rejected(&self) -> u64 {
         self.planned / 4
     }
 
     fn order(&self, number: u64) -> Value {
         let symbol = match number {
-            _ if number == self.doomed() => UNLISTED,
+            _ if number == self.rejected() => UNLISTED,
             _ => ["ACME", "INITECH", "HOOLI"][(number % 3) as usize],
         };
         json!({
@@ -74,20 +75,20 @@ impl Orders {
         })
     }
 
-    /// The broker's reason is gone: the order may go.
-    pub async fn redrive(&self) -> Result<(), Failure> {
-        let path = format!("/do/order/{}/redrive", self.key(self.doomed()));
+    /// Redrives the rejected order.
+    pub async fn redrive(&self) -> Result<(), Error> {
+        let path = format!("/do/order/{}/redrive", self.key(self.rejected()));
         let body = json!({ "allow_stale": true, "reason": "the symbol is listed now" });
-        self.run.door.post(&path, &body).await?;
+        self.run.client.post(&path, &body).await?;
         Ok(())
     }
 
-    pub fn glance(&self) -> Glance {
-        Glance {
-            name: NAME,
+    pub fn progress(&self) -> Progress {
+        Progress {
+            service: NAME,
             planned: self.planned,
             accepted: self.accepted.len(),
-            done: self.run.parties.broker.booked().len() as u64,
+            done: self.run.parties.broker.orders().len() as u64,
             retried: self.retried() as u64,
             dead: 0,
             blocked: 1,
@@ -99,34 +100,36 @@ impl Orders {
         calls.values().filter(|calls| **calls > 1).count()
     }
 
-    /// The broker's log, where an order stands as often as it was handed over and taken.
-    pub fn witness(&self) -> Witness {
+    /// The broker's accepted orders, each as often as it was accepted.
+    pub fn evidence(&self) -> Evidence {
         let accepted = self.accepted.all();
         let mut effects = Vec::new();
-        for (item, booked) in self.run.parties.broker.booked() {
-            let asked = accepted.get(&item);
+        for (item, order) in self.run.parties.broker.orders() {
+            let submitted = accepted.get(&item);
             let same = |field: &str| {
-                asked.is_some_and(|asked| as_text(&asked[field]) == as_text(&booked.request[field]))
+                submitted.is_some_and(|submitted| {
+                    as_text(&submitted[field]) == as_text(&order.request[field])
+                })
             };
-            let right = ["account", "symbol", "side", "quantity"]
+            let correct = ["account", "symbol", "side", "quantity"]
                 .iter()
                 .all(|field| same(field));
-            effects.extend((0..booked.posts).map(|_| Effect {
+            effects.extend((0..order.posts).map(|_| Effect {
                 item: item.clone(),
-                right,
+                correct,
             }));
         }
-        Witness {
+        Evidence {
             service: NAME,
-            accepted: names(&accepted),
+            accepted: keys(&accepted),
             effects,
             retried: self.retried(),
-            ..Witness::default()
+            ..Evidence::default()
         }
     }
 }
 
-/// A quantity is the same as a text and as a number.
+/// A quantity is equal as a string and as a number.
 fn as_text(value: &Value) -> String {
     value
         .as_str()

@@ -1,32 +1,34 @@
-//! Who holds what: which items a worker has leases on, and whether they were finished since.
+//! The leases of a worker process: which items it holds, and whether they were finished since.
 
 use std::collections::BTreeMap;
 
 use postrider::lease::WorkTable;
 use sqlx::{AssertSqlSafe, PgPool};
 
-use crate::services;
-
-/// Items that somebody holds, by table; each with the service that it belongs to.
+/// Leased items by table, each with the service that it belongs to.
 #[derive(Debug, Default, Clone)]
-pub struct Holding(BTreeMap<&'static str, Vec<(i64, &'static str)>>);
+pub struct Leases(BTreeMap<&'static str, Vec<(i64, &'static str)>>);
 
-impl Holding {
-    /// What the worker processes of this number hold now.
-    pub async fn of(pool: &PgPool, pid: u32) -> Result<Self, sqlx::Error> {
-        let mut holding = BTreeMap::new();
-        for table in services::work_tables() {
+impl Leases {
+    /// The leases that the process with this id holds now.
+    pub async fn load(
+        pool: &PgPool,
+        tables: &[&'static WorkTable],
+        pid: u32,
+    ) -> Result<Self, sqlx::Error> {
+        let mut leases = BTreeMap::new();
+        for table in tables {
             let held: Vec<(i64, String)> = sqlx::query_as(AssertSqlSafe(held_by(table)))
                 .bind(format!("pid-{pid}"))
                 .fetch_all(pool)
                 .await?;
             let named = |(id, kind): (i64, String)| (id, service_of(table.name, &kind));
-            holding.insert(table.name, held.into_iter().map(named).collect());
+            leases.insert(table.name, held.into_iter().map(named).collect());
         }
-        Ok(Self(holding))
+        Ok(Self(leases))
     }
 
-    /// How many items of each service.
+    /// The number of items by service.
     pub fn by_service(&self) -> BTreeMap<&'static str, usize> {
         let mut counts = BTreeMap::new();
         for (_, service) in self.0.values().flatten() {
@@ -35,15 +37,19 @@ impl Holding {
         counts
     }
 
-    /// How many items in all.
+    /// The number of items.
     pub fn len(&self) -> usize {
         self.0.values().map(Vec::len).sum()
     }
 
-    /// Those that nobody has finished yet.
-    pub async fn unfinished(&self, pool: &PgPool) -> Result<Self, sqlx::Error> {
+    /// The items that are not finished yet.
+    pub async fn unfinished(
+        &self,
+        pool: &PgPool,
+        tables: &[&'static WorkTable],
+    ) -> Result<Self, sqlx::Error> {
         let mut left = BTreeMap::new();
-        for table in services::work_tables() {
+        for table in tables {
             let Some(held) = self.0.get(table.name).filter(|held| !held.is_empty()) else {
                 continue;
             };
@@ -87,7 +93,7 @@ fn unfinished(table: &WorkTable) -> String {
     )
 }
 
-/// To which service an item belongs; the common tables say so by its kind: a topic or a group of consumers.
+/// The service that an item belongs to. In the shared tables its kind tells: a topic or a consumer group.
 pub fn service_of(table: &str, kind: &str) -> &'static str {
     let word = |text: &str| text.split(['.', '_']).next().unwrap_or_default().to_owned();
     let word = match word(table) {
@@ -109,11 +115,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_table_of_a_service_is_counted_for_it() {
-        let own = services::work_tables().filter(|table| !table.name.starts_with("postrider."));
-        for table in own {
-            assert_ne!(service_of(table.name, ""), "others", "{}", table.name);
-        }
+    fn items_of_shared_tables_belong_to_a_service_by_their_kind() {
+        assert_eq!(service_of("orders.outbox_orders", ""), "orders");
         assert_eq!(service_of("postrider.delivery", "wallet"), "payments");
         assert_eq!(
             service_of("postrider.delivery", "evidence.notify"),

@@ -1,25 +1,23 @@
-//! How the demo is configured: the outside parties are ours, and waits are short enough to watch.
+//! The configuration of the demo's processes: simulated parties, and delays short enough to watch.
 
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
 };
 
-use crate::exit::{Exit, Failure};
+use super::Error;
 
-/// Writes the configuration of the demo's processes into its directory.
-pub fn write(data_dir: &Path, parties: SocketAddr) -> Result<PathBuf, Failure> {
+/// Writes the configuration file into the data directory.
+pub fn write(data_dir: &Path, parties: SocketAddr) -> Result<PathBuf, Error> {
     let path = data_dir.join("demo.toml");
-    std::fs::write(&path, text(parties)).map_err(|e| {
-        let doing = format!("{} can't be written", path.display());
-        Failure::caused(Exit::Failed, &doing, &e)
-    })?;
+    std::fs::write(&path, text(parties))
+        .map_err(|e| Error::caused(&format!("can't write {}", path.display()), &e))?;
     Ok(path)
 }
 
 fn text(parties: SocketAddr) -> String {
     format!(
-        r#"# The configuration of `postrider demo`: simulated parties, and waits of seconds instead of minutes.
+        r#"# Configuration of `postrider demo`: simulated parties, and delays of seconds instead of minutes.
 
 [log]
 level = "warn"
@@ -47,7 +45,7 @@ worker.lease.seconds = 3
 worker.poll.batch_size = 8
 retry.max_attempts = 10
 retry.base_delay_ms = 300
-# A second demo in the same directory makes its files anew.
+# A second demo in the same directory creates its own files.
 file.reuse.enabled = false
 finalizer.interval_ms = 1000
 

@@ -1,4 +1,4 @@
-//! Evidence: archives of files for dispute cases; the Case API fails, hangs up and answers late.
+//! Load on evidence: archives of files for dispute cases; the Case API fails, hangs up and answers late.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,22 +11,22 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 use zip::{ZipWriter, result::ZipError, write::SimpleFileOptions};
 
-use super::{Accepted, Glance, Run, names};
+use super::{Accepted, Progress, Run, keys};
 use crate::{
-    cli::demo::{
-        checker::{Effect, Witness},
-        parties::receiver::Notification,
+    demo::{
+        Error,
+        checker::{self, Effect},
     },
-    exit::{Exit, Failure},
+    receiver::Notification,
 };
 
 const NAME: &str = "evidence";
-const A_SECOND: u64 = 5;
+const PER_SECOND: u64 = 5;
 
-/// Files of one archive.
-const ARCHIVE: u64 = 15;
+/// The number of files in an archive.
+const FILES_PER_ARCHIVE: u64 = 15;
 
-/// A file, by case and name, and the SHA-256 that it must arrive with.
+/// A file of a case.
 struct File {
     case: Uuid,
     name: String,
@@ -34,7 +34,7 @@ struct File {
 }
 
 impl File {
-    fn of(number: u64) -> Self {
+    fn new(number: u64) -> Self {
         let case = Uuid::new_v4();
         let line = format!("Parcel {number} of case {case} was handed over and signed for.\n");
         Self {
@@ -57,7 +57,7 @@ fn item(case: Uuid, name: &str) -> String {
     format!("{case}/{name}")
 }
 
-/// The act.
+/// The load.
 pub struct Evidence {
     run: Arc<Run>,
     planned: u64,
@@ -68,43 +68,44 @@ pub struct Evidence {
 impl Evidence {
     pub fn new(run: Arc<Run>) -> Self {
         Self {
-            planned: run.planned(A_SECOND),
+            planned: run.planned(PER_SECOND),
             run,
             accepted: Accepted::new(),
             jobs: Accepted::new(),
         }
     }
 
-    pub async fn ask(&self) -> Result<(), Failure> {
-        let jobs = self.planned.div_ceil(ARCHIVE);
+    pub async fn submit(&self) -> Result<(), Error> {
+        let jobs = self.planned.div_ceil(FILES_PER_ARCHIVE);
         let mut pace = self.run.pace(jobs);
         for job in 0..jobs {
             pace.tick().await;
-            let numbers = job * ARCHIVE..((job + 1) * ARCHIVE).min(self.planned);
-            let files: Vec<File> = numbers.map(File::of).collect();
-            let archive = archive(&files)
-                .map_err(|e| Failure::caused(Exit::Failed, "an archive can't be made", &e))?;
+            let numbers =
+                job * FILES_PER_ARCHIVE..((job + 1) * FILES_PER_ARCHIVE).min(self.planned);
+            let files: Vec<File> = numbers.map(File::new).collect();
+            let archive =
+                archive(&files).map_err(|e| Error::caused("can't build an archive", &e))?;
             let request = self
                 .run
-                .door
+                .client
                 .request(Method::POST, "/file-jobs?merchant_id=demo")
                 .header("content-type", "application/zip")
                 .body(archive);
-            let calm = self.run.calm.read().await;
-            let answer = self.run.door.once(request).await?;
-            drop(calm);
+            let no_outage = self.run.outage.read().await;
+            let answer = self.run.client.once(request).await?;
+            drop(no_outage);
             self.jobs
-                .note(answer["file_job_id"].as_str().unwrap_or_default(), ());
+                .insert(answer["file_job_id"].as_str().unwrap_or_default(), ());
             for file in files {
-                self.accepted.note(file.item(), file.sha256());
+                self.accepted.insert(file.item(), file.sha256());
             }
         }
         Ok(())
     }
 
-    pub fn glance(&self) -> Glance {
-        Glance {
-            name: NAME,
+    pub fn progress(&self) -> Progress {
+        Progress {
+            service: NAME,
             planned: self.planned,
             accepted: self.accepted.len(),
             done: self.run.parties.cases.attached().len() as u64,
@@ -122,54 +123,54 @@ impl Evidence {
         calls.values().filter(|calls| **calls > 1).count()
     }
 
-    /// Has the merchant heard of every job for the last time?
-    pub fn is_told(&self) -> bool {
-        let taken = self.run.parties.receiver.taken();
-        let last: BTreeSet<&String> = taken
+    /// Did the receiver get the final notification of every job?
+    pub fn is_notified(&self) -> bool {
+        let accepted = self.run.parties.receiver.accepted();
+        let jobs: BTreeSet<&String> = accepted
             .iter()
             .filter(|notification| notification.kind == "evidence.n2")
             .map(|notification| &notification.job)
             .collect();
-        last.len() as u64 >= self.jobs.len()
+        jobs.len() as u64 >= self.jobs.len()
     }
 
-    /// What the Case API has, under however many ids; and what the merchant was told.
-    pub fn witness(&self) -> Witness {
+    /// The files that the Case API has, by whatever id, and the notifications that were received.
+    pub fn evidence(&self) -> checker::Evidence {
         let accepted = self.accepted.all();
         let attached = self.run.parties.cases.attached();
-        let effects = attached.values().map(|evidence| {
-            let item = item(evidence.case_id, &evidence.file_name);
-            let right = accepted.get(&item) == Some(&evidence.sha256);
-            Effect { item, right }
+        let effects = attached.values().map(|file| {
+            let item = item(file.case_id, &file.file_name);
+            let correct = accepted.get(&item) == Some(&file.sha256);
+            Effect { item, correct }
         });
-        let jobs = names(&self.jobs.all());
-        Witness {
+        let jobs = keys(&self.jobs.all());
+        checker::Evidence {
             service: NAME,
-            accepted: names(&accepted),
+            accepted: keys(&accepted),
             effects: effects.collect(),
             retried: self.retried(),
-            complaints: told_wrongly(&jobs, &self.run.parties.receiver.taken()),
-            ..Witness::default()
+            violations: notification_errors(&jobs, &self.run.parties.receiver.accepted()),
+            ..checker::Evidence::default()
         }
     }
 }
 
-/// Every job has one N1 and one N2. The same one may come again: its id says so.
-fn told_wrongly(jobs: &BTreeSet<String>, taken: &[Notification]) -> Vec<String> {
-    let distinct: BTreeSet<&Notification> = taken.iter().collect();
-    let mut complaints = Vec::new();
+/// Every job gets one N1 and one N2. The same one may be delivered again, with the same id.
+fn notification_errors(jobs: &BTreeSet<String>, accepted: &[Notification]) -> Vec<String> {
+    let distinct: BTreeSet<&Notification> = accepted.iter().collect();
+    let mut errors = Vec::new();
     for job in jobs {
         for kind in ["evidence.n1", "evidence.n2"] {
             let times = distinct
                 .iter()
-                .filter(|told| told.job == *job && told.kind == kind)
+                .filter(|notification| notification.job == *job && notification.kind == kind)
                 .count();
             if times != 1 {
-                complaints.push(format!("job {job} has {times} notifications {kind}"));
+                errors.push(format!("job {job} has {times} notifications {kind}"));
             }
         }
     }
-    complaints
+    errors
 }
 
 fn archive(files: &[File]) -> Result<Vec<u8>, ZipError> {
@@ -190,7 +191,7 @@ fn archive(files: &[File]) -> Result<Vec<u8>, ZipError> {
 mod tests {
     use super::*;
 
-    fn told(kind: &str, id: &str) -> Notification {
+    fn notification(kind: &str, id: &str) -> Notification {
         Notification {
             job: "j".to_owned(),
             kind: format!("evidence.{kind}"),
@@ -199,18 +200,26 @@ mod tests {
     }
 
     #[test]
-    fn the_same_notification_may_come_again_and_another_may_not() {
+    fn same_notification_may_repeat_but_a_second_one_is_an_error() {
         let jobs = BTreeSet::from(["j".to_owned()]);
-        let well = [told("n1", "1"), told("n1", "1"), told("n2", "2")];
-        assert_eq!(told_wrongly(&jobs, &well), Vec::<String>::new());
-        let twice = [told("n1", "1"), told("n1", "3"), told("n2", "2")];
+        let repeated = [
+            notification("n1", "1"),
+            notification("n1", "1"),
+            notification("n2", "2"),
+        ];
+        assert_eq!(notification_errors(&jobs, &repeated), Vec::<String>::new());
+        let twice = [
+            notification("n1", "1"),
+            notification("n1", "3"),
+            notification("n2", "2"),
+        ];
         assert_eq!(
-            told_wrongly(&jobs, &twice),
+            notification_errors(&jobs, &twice),
             ["job j has 2 notifications evidence.n1"]
         );
-        let never = [told("n1", "1")];
+        let missing = [notification("n1", "1")];
         assert_eq!(
-            told_wrongly(&jobs, &never),
+            notification_errors(&jobs, &missing),
             ["job j has 0 notifications evidence.n2"]
         );
     }

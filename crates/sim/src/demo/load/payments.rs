@@ -1,35 +1,35 @@
-//! Payments: each has a uuid of the client's, some are posted twice, and the road on which the wallet tells how they
-//! ended loses calls.
+//! Load on payments: each has a uuid of the client's, some are posted twice, and the link for the wallet's callbacks
+//! loses calls.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{Accepted, Glance, Run, names};
-use crate::{
-    cli::demo::checker::{Effect, Witness},
-    exit::{Exit, Failure},
+use super::{Accepted, Progress, Run, keys};
+use crate::demo::{
+    Error,
+    checker::{Effect, Evidence},
 };
 
 const NAME: &str = "payments";
-const A_SECOND: u64 = 15;
+const PER_SECOND: u64 = 15;
 const ACCOUNTS: u64 = 4;
 
-/// What each account begins with, in cents.
-const BALANCE: u64 = 1_000_000_000;
+/// The opening balance of each account, in cents.
+const OPENING_BALANCE: u64 = 1_000_000_000;
 
-/// Every so-maniest request is made twice.
-const NERVOUS: u64 = 5;
+/// Every Nth request is sent twice.
+const DUPLICATE_EVERY: u64 = 5;
 
-/// What one payment asks for.
+/// A submitted payment.
 #[derive(Debug, Clone)]
 struct Payment {
     account: String,
     cents: u64,
 }
 
-/// The act.
+/// The load.
 pub struct Payments {
     run: Arc<Run>,
     planned: u64,
@@ -39,16 +39,16 @@ pub struct Payments {
 impl Payments {
     pub fn new(run: Arc<Run>) -> Self {
         Self {
-            planned: run.planned(A_SECOND),
+            planned: run.planned(PER_SECOND),
             run,
             accepted: Accepted::new(),
         }
     }
 
-    pub async fn ask(&self) -> Result<(), Failure> {
+    pub async fn submit(&self) -> Result<(), Error> {
         for number in 0..ACCOUNTS {
-            let body = json!({ "account_id": self.account(number), "currency": "USD", "balance": dollars(BALANCE) });
-            self.run.door.post("/wallet/accounts", &body).await?;
+            let body = json!({ "account_id": self.account(number), "currency": "USD", "balance": dollars(OPENING_BALANCE) });
+            self.run.client.post("/wallet/accounts", &body).await?;
         }
         let mut pace = self.run.pace(self.planned);
         for number in 0..self.planned {
@@ -64,11 +64,15 @@ impl Payments {
                 "amount": dollars(payment.cents),
                 "currency": "USD",
             });
-            let times = if number.is_multiple_of(NERVOUS) { 2 } else { 1 };
+            let times = if number.is_multiple_of(DUPLICATE_EVERY) {
+                2
+            } else {
+                1
+            };
             for _ in 0..times {
-                self.run.door.post("/payments", &body).await?;
+                self.run.client.post("/payments", &body).await?;
             }
-            self.accepted.note(uuid, payment);
+            self.accepted.insert(uuid, payment);
         }
         Ok(())
     }
@@ -77,28 +81,28 @@ impl Payments {
         format!("{}-account-{number}", self.run.name)
     }
 
-    pub fn glance(&self) -> Glance {
-        let seen = self.run.parties.callback.seen();
-        Glance {
-            name: NAME,
+    pub fn progress(&self) -> Progress {
+        let callbacks = self.run.parties.callback.callbacks();
+        Progress {
+            service: NAME,
             planned: self.planned,
             accepted: self.accepted.len(),
-            done: seen.values().filter(|seen| seen.told).count() as u64,
-            retried: seen.values().filter(|seen| seen.calls > 1).count() as u64,
+            done: callbacks.values().filter(|c| c.delivered).count() as u64,
+            retried: callbacks.values().filter(|c| c.calls > 1).count() as u64,
             dead: 0,
             blocked: 0,
         }
     }
 
-    /// The wallet's books, line by line, and how the orchestrator was told that each payment ended.
-    pub async fn witness(&self) -> Result<Witness, Failure> {
+    /// The wallet's entries, and whether the orchestrator was told the result of each payment.
+    pub async fn evidence(&self) -> Result<Evidence, Error> {
         let accepted = self.accepted.all();
-        let seen = self.run.parties.callback.seen();
+        let callbacks = self.run.parties.callback.callbacks();
         let mut effects = Vec::new();
-        let mut complaints = Vec::new();
+        let mut violations = Vec::new();
         for number in 0..ACCOUNTS {
             let account = self.account(number);
-            let ended = self.statuses(&account).await?;
+            let statuses = self.statuses(&account).await?;
             let mut spent = 0;
             for entry in self
                 .pages(&format!("/wallet/accounts/{account}/entries?"))
@@ -117,36 +121,40 @@ impl Payments {
                 let payment = accepted
                     .get(&item)
                     .filter(|payment| payment.account == account);
-                let told = seen.get(&item).is_some_and(|seen| seen.told);
-                let right = payment.is_some()
+                let delivered = callbacks.get(&item).is_some_and(|c| c.delivered);
+                let correct = payment.is_some()
                     && text(&entry, "amount") == deducted
-                    && told
-                    && ended.get(&item).is_some_and(|status| status == "SUCCEED");
+                    && delivered
+                    && statuses
+                        .get(&item)
+                        .is_some_and(|status| status == "SUCCEED");
                 spent += payment.map_or(0, |payment| payment.cents);
-                effects.push(Effect { item, right });
+                effects.push(Effect { item, correct });
             }
             let view = self
                 .run
-                .door
+                .client
                 .get(&format!("/wallet/accounts/{account}"))
                 .await?;
-            let (holds, left) = (text(&view, "balance"), dollars(BALANCE - spent));
-            if holds != left {
-                complaints.push(format!("{account} holds {holds}, and should hold {left}"));
+            let (balance, expected) = (text(&view, "balance"), dollars(OPENING_BALANCE - spent));
+            if balance != expected {
+                violations.push(format!(
+                    "{account} has a balance of {balance} instead of {expected}"
+                ));
             }
         }
-        Ok(Witness {
+        Ok(Evidence {
             service: NAME,
-            accepted: names(&accepted),
+            accepted: keys(&accepted),
             effects,
-            retried: seen.values().filter(|seen| seen.calls > 1).count(),
-            complaints,
-            ..Witness::default()
+            retried: callbacks.values().filter(|c| c.calls > 1).count(),
+            violations,
+            ..Evidence::default()
         })
     }
 
-    /// How each payment of an account stands, by uuid.
-    async fn statuses(&self, account: &str) -> Result<BTreeMap<String, String>, Failure> {
+    /// The status of each payment of an account, by uuid.
+    async fn statuses(&self, account: &str) -> Result<BTreeMap<String, String>, Error> {
         let payments = self
             .pages(&format!("/payments?account_id={account}&"))
             .await?;
@@ -155,17 +163,17 @@ impl Payments {
     }
 
     /// Every item of a listing, page by page.
-    async fn pages(&self, path: &str) -> Result<Vec<Value>, Failure> {
+    async fn pages(&self, path: &str) -> Result<Vec<Value>, Error> {
         let mut items = Vec::new();
         let mut cursor = String::new();
         loop {
             let page = self
                 .run
-                .door
+                .client
                 .get(&format!("{path}limit=500{cursor}"))
                 .await?;
             let Some(found) = page["items"].as_array() else {
-                return Err(Failure::new(Exit::Failed, format!("{path} lists nothing")));
+                return Err(Error::failed(format!("{path} did not return a list")));
             };
             items.extend(found.iter().cloned());
             let Some(next) = page["next_cursor"].as_str() else {

@@ -1,4 +1,4 @@
-//! Exports: jobs of inputs, one file for each; the price feed hiccups, and one index has no prices yet.
+//! Load on exports: jobs of inputs, one file each; the price feed fails now and then, and one index has no prices yet.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,68 +15,66 @@ use sqlx::PgPool;
 use time::{Date, Duration, macros::date};
 use tokio::time::timeout;
 
-use super::{Accepted, Glance, LOOK, Run, names};
-use crate::{
-    cli::demo::{
-        checker::{Effect, Witness},
-        parties::broker::UNLISTED,
-    },
-    exit::{Exit, Failure},
+use super::{Accepted, Progress, QUERY_TIMEOUT, Run, keys};
+use crate::demo::{
+    Error,
+    checker::{Effect, Evidence},
+    parties::UNLISTED,
 };
 
 const NAME: &str = "exports";
-const A_SECOND: u64 = 10;
+const PER_SECOND: u64 = 10;
 
-/// Inputs of one job.
-const JOB: u64 = 20;
+/// The number of inputs of a job.
+const INPUTS_PER_JOB: u64 = 20;
 
-/// Rows of one file.
+/// The number of rows of a file.
 const ROWS: i64 = 40;
 
-/// The source of the rows: it takes its time, and every ninth question goes wrong. A sequence counts the questions, for
-/// it does not roll back.
-const FEED: &str = "
+/// The source of the rows: slow, and every ninth query fails. A sequence counts the queries, because it does not roll
+/// back.
+const CREATE_FEED: &str = "
 create schema if not exists demo;
 create table if not exists demo.listed (symbol text primary key);
 truncate demo.listed;
 insert into demo.listed values ('ABC'), ('DEF'), ('GHI');
-create sequence if not exists demo.question;
-create or replace function demo.prices(wanted text, at date, moment text)
+create sequence if not exists demo.query_no;
+create or replace function demo.prices(symbol text, at date, moment text)
 returns table (index_key text, effective_date date, asof_indicator text, rank integer, price integer)
 language plpgsql volatile as $$
 begin
     perform pg_sleep(0.15);
-    if nextval('demo.question') % 9 = 0 then
-        raise exception 'the price feed lost its thread';
+    if nextval('demo.query_no') % 9 = 0 then
+        raise exception 'the price feed failed';
     end if;
     return query
-        select wanted, at, moment, n, 1000 + 7 * n + extract(doy from at)::integer
-        from generate_series(1, 40) n where wanted in (select l.symbol from demo.listed l);
+        select prices.symbol, at, moment, n, 1000 + 7 * n + extract(doy from at)::integer
+        from generate_series(1, 40) n where prices.symbol in (select l.symbol from demo.listed l);
 end
 $$";
 
-const LIST: &str = "insert into demo.listed values ($1) on conflict do nothing";
+const LIST_SYMBOL: &str = "insert into demo.listed values ($1) on conflict do nothing";
 
-/// Does the directory hold a database that was made for something else?
-const FOREIGN: &str = "
+/// Was the database created for something else than a demo?
+const IS_FOREIGN: &str = "
 select exists (select from pg_namespace where nspname = 'postrider')
    and not exists (select from pg_namespace where nspname = 'demo')";
 
-const RETRIED: &str = "
+const COUNT_RETRIED: &str = "
 select count(distinct item_id) from postrider.attempt
 where work_table = 'exports.export_job_input' and outcome = 'retry' and at >= $1";
 
-/// Is this the database of somebody's real work?
+/// Does this database belong to something else than a demo?
 pub async fn is_foreign(pool: &PgPool) -> Result<bool, sqlx::Error> {
-    sqlx::query_scalar(FOREIGN).fetch_one(pool).await
+    sqlx::query_scalar(IS_FOREIGN).fetch_one(pool).await
 }
 
-/// Makes the source of the rows.
-pub async fn make_feed(pool: &PgPool) -> Result<(), sqlx::Error> {
-    sqlx::raw_sql(FEED).execute(pool).await.map(|_| ())
+/// Creates the source of the rows.
+pub async fn create_feed(pool: &PgPool) -> Result<(), sqlx::Error> {
+    sqlx::raw_sql(CREATE_FEED).execute(pool).await.map(|_| ())
 }
 
-/// What one input asks for.
+/// A submitted input.
 #[derive(Debug, Clone)]
 struct Input {
     index: &'static str,
@@ -84,7 +82,7 @@ struct Input {
 }
 
 impl Input {
-    fn of(number: u64) -> Self {
+    fn new(number: u64) -> Self {
         let days = i64::try_from(number / 3).unwrap_or_default();
         Self {
             index: ["ABC", "DEF", "GHI"][(number % 3) as usize],
@@ -97,16 +95,16 @@ impl Input {
         year * 10_000 + i32::from(u8::from(month)) * 100 + i32::from(day)
     }
 
-    fn asked(&self) -> Value {
+    fn request(&self) -> Value {
         json!({ "indexKey": self.index, "effectiveDate": self.digits(), "asofindicator": "CLS" })
     }
 
-    /// The name of its file: what the input is known by.
+    /// The name of its file, which identifies the input.
     fn file_name(&self) -> String {
         format!("{}_{}_CLS.csv", self.index, self.digits())
     }
 
-    /// What must stand in it, to the last byte.
+    /// The exact content of its file.
     fn content(&self) -> String {
         let mut text = "index_key,effective_date,asof_indicator,rank,price\n".to_owned();
         for rank in 1..=ROWS {
@@ -118,148 +116,146 @@ impl Input {
     }
 }
 
-/// The act.
+/// The load.
 pub struct Exports {
     run: Arc<Run>,
     planned: u64,
     accepted: Accepted<Input>,
     /// Files of earlier runs.
-    before: BTreeSet<PathBuf>,
-    /// How many were retried at the last look.
+    earlier: BTreeSet<PathBuf>,
+    /// The last known number of retried inputs.
     retried: AtomicU64,
     /// The job with the input that has no prices.
-    doomed: OnceLock<String>,
+    failing_job: OnceLock<String>,
 }
 
 impl Exports {
     pub fn new(run: Arc<Run>) -> Self {
-        let mut before = BTreeMap::new();
-        files(&run.store.join("exports"), &mut before);
+        let mut earlier = BTreeMap::new();
+        files(&run.store.join("exports"), &mut earlier);
         Self {
-            planned: run.planned(A_SECOND),
+            planned: run.planned(PER_SECOND),
             accepted: Accepted::new(),
-            before: before.into_keys().collect(),
+            earlier: earlier.into_keys().collect(),
             retried: AtomicU64::new(0),
-            doomed: OnceLock::new(),
+            failing_job: OnceLock::new(),
             run,
         }
     }
 
-    pub async fn ask(&self) -> Result<(), Failure> {
-        let jobs = self.planned.div_ceil(JOB);
+    pub async fn submit(&self) -> Result<(), Error> {
+        let jobs = self.planned.div_ceil(INPUTS_PER_JOB);
         let mut pace = self.run.pace(jobs);
         for job in 0..jobs {
             pace.tick().await;
-            let numbers = job * JOB..((job + 1) * JOB).min(self.planned);
-            let mut inputs: Vec<Input> = numbers.map(Input::of).collect();
-            let doomed = job == self.doomed_job();
-            if let (true, Some(input)) = (doomed, inputs.get_mut(4)) {
+            let numbers = job * INPUTS_PER_JOB..((job + 1) * INPUTS_PER_JOB).min(self.planned);
+            let mut inputs: Vec<Input> = numbers.map(Input::new).collect();
+            let failing = job == self.failing_job_number();
+            if let (true, Some(input)) = (failing, inputs.get_mut(4)) {
                 input.index = UNLISTED;
             }
-            let asked: Vec<Value> = inputs.iter().map(Input::asked).collect();
+            let requests: Vec<Value> = inputs.iter().map(Input::request).collect();
             let key = format!("{}-export-{job}", self.run.name);
             let answer = self
                 .run
-                .door
-                .repeat(|| {
+                .client
+                .retry(|| {
                     self.run
-                        .door
+                        .client
                         .request(Method::POST, "/jobs")
                         .header("idempotency-key", &key)
-                        .json(&json!({ "inputs": asked }))
+                        .json(&json!({ "inputs": requests }))
                 })
                 .await?;
-            if let (true, Some(id)) = (doomed, answer["jobId"].as_str()) {
-                // One job only is doomed.
-                let _ = self.doomed.set(id.to_owned());
+            if let (true, Some(id)) = (failing, answer["jobId"].as_str()) {
+                // Set once: there is only one.
+                let _ = self.failing_job.set(id.to_owned());
             }
             for input in inputs {
-                self.accepted.note(input.file_name(), input);
+                self.accepted.insert(input.file_name(), input);
             }
         }
         Ok(())
     }
 
     /// The second job, or the only one.
-    const fn doomed_job(&self) -> u64 {
-        if self.planned > JOB { 1 } else { 0 }
+    const fn failing_job_number(&self) -> u64 {
+        if self.planned > INPUTS_PER_JOB { 1 } else { 0 }
     }
 
-    /// The feed learns the prices of the new index.
-    pub async fn list(&self) -> Result<(), Failure> {
-        let done = sqlx::query(LIST)
+    /// Gives the new index prices.
+    pub async fn fix_cause(&self) -> Result<(), Error> {
+        let done = sqlx::query(LIST_SYMBOL)
             .bind(UNLISTED)
             .execute(&self.run.pool)
             .await;
-        done.map_err(|e| Failure::caused(Exit::Database, "the price feed can't be mended", &e))?;
+        done.map_err(|e| Error::database(&e))?;
         Ok(())
     }
 
-    /// The job goes on where it stopped.
-    pub async fn redrive(&self) -> Result<(), Failure> {
-        let Some(job) = self.doomed.get() else {
-            return Err(Failure::new(Exit::Failed, "no export job has failed"));
+    /// Redrives the failed input of the job.
+    pub async fn redrive(&self) -> Result<(), Error> {
+        let Some(job) = self.failing_job.get() else {
+            return Err(Error::failed("no export job has failed"));
         };
         let path = format!("/jobs/{job}/redrive");
-        self.run.door.post(&path, &json!({})).await?;
+        self.run.client.post(&path, &json!({})).await?;
         Ok(())
     }
 
-    pub async fn glance(&self) -> Glance {
-        if let Ok(Ok(retried)) = timeout(LOOK, self.retried()).await {
+    pub async fn progress(&self) -> Progress {
+        if let Ok(Ok(retried)) = timeout(QUERY_TIMEOUT, self.retried()).await {
             self.retried
                 .store(retried.unsigned_abs(), Ordering::Relaxed);
         }
-        Glance {
-            name: NAME,
+        Progress {
+            service: NAME,
             planned: self.planned,
             accepted: self.accepted.len(),
-            done: self.made().len() as u64,
+            done: self.created().len() as u64,
             retried: self.retried.load(Ordering::Relaxed),
             dead: 0,
-            blocked: JOB,
+            blocked: INPUTS_PER_JOB,
         }
     }
 
     async fn retried(&self) -> Result<i64, sqlx::Error> {
-        sqlx::query_scalar(RETRIED)
+        sqlx::query_scalar(COUNT_RETRIED)
             .bind(self.run.since)
             .fetch_one(&self.run.pool)
             .await
     }
 
     /// The files of this run, each with its name.
-    fn made(&self) -> BTreeMap<PathBuf, String> {
-        let mut made = BTreeMap::new();
-        files(&self.run.store.join("exports"), &mut made);
-        made.retain(|path, _| !self.before.contains(path));
-        made
+    fn created(&self) -> BTreeMap<PathBuf, String> {
+        let mut created = BTreeMap::new();
+        files(&self.run.store.join("exports"), &mut created);
+        created.retain(|path, _| !self.earlier.contains(path));
+        created
     }
 
-    /// The files in the store, wherever they are and whatever the program says of them.
-    pub async fn witness(&self) -> Result<Witness, Failure> {
+    /// The files in the object store, whatever the service's records say.
+    pub async fn evidence(&self) -> Result<Evidence, Error> {
         let accepted = self.accepted.all();
         let mut effects = Vec::new();
-        for (path, item) in self.made() {
+        for (path, item) in self.created() {
             let text = std::fs::read_to_string(&path).unwrap_or_default();
-            let asked = accepted.get(&item);
-            let right = asked.is_some_and(|input| input.content() == text);
-            effects.push(Effect { item, right });
+            let input = accepted.get(&item);
+            let correct = input.is_some_and(|input| input.content() == text);
+            effects.push(Effect { item, correct });
         }
-        let retried = self.retried().await.map_err(|e| {
-            Failure::caused(Exit::Database, "the journal of attempts can't be read", &e)
-        })?;
-        Ok(Witness {
+        let retried = self.retried().await.map_err(|e| Error::database(&e))?;
+        Ok(Evidence {
             service: NAME,
-            accepted: names(&accepted),
+            accepted: keys(&accepted),
             effects,
             retried: usize::try_from(retried).unwrap_or_default(),
-            ..Witness::default()
+            ..Evidence::default()
         })
     }
 }
 
-/// Every finished file below a directory, with its name. One that is being written has another ending.
+/// Collects every finished file below a directory with its name. A file in progress has another extension.
 fn files(dir: &Path, found: &mut BTreeMap<PathBuf, String>) {
     let Ok(entries) = std::fs::read_dir(dir) else {
         return;
@@ -267,7 +263,7 @@ fn files(dir: &Path, found: &mut BTreeMap<PathBuf, String>) {
     for path in entries.flatten().map(|entry| entry.path()) {
         if path.is_dir() {
             files(&path, found);
-        } else if path.extension().is_some_and(|ending| ending == "csv")
+        } else if path.extension().is_some_and(|extension| extension == "csv")
             && let Some(name) = path.file_name()
         {
             let name = name.to_string_lossy().into_owned();
@@ -281,10 +277,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn inputs_differ_and_say_what_their_files_must_hold() {
-        let names: BTreeSet<String> = (0..2_000).map(|n| Input::of(n).file_name()).collect();
+    fn inputs_are_distinct_and_define_the_content_of_their_files() {
+        let names: BTreeSet<String> = (0..2_000).map(|n| Input::new(n).file_name()).collect();
         assert_eq!(names.len(), 2_000);
-        let input = Input::of(100);
+        let input = Input::new(100);
         assert_eq!(input.file_name(), "DEF_20230203_CLS.csv");
         let content = input.content();
         assert_eq!(content.lines().count(), 41);
