@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use postrider::gauges::Gauge;
 use postrider_cli::alerts::{Open, RULES, Rule, Step, holding, prometheus, step};
+use postrider_inspect::gauges::Gauge;
 use serde_json::json;
 use time::{Duration, OffsetDateTime};
 use uuid::Uuid;

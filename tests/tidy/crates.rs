@@ -12,9 +12,10 @@ fn allowed(name: &str) -> Option<&'static [&'static str]> {
         "crashpoint" | "embedded" => &[],
         "postrider" => &["crashpoint"],
         "transports" => &["postrider", "crashpoint"],
-        "blob" | "web" => &["postrider"],
+        "blob" | "inspect" => &["postrider"],
+        "web" => &["postrider", "inspect"],
         "testkit" => &["crashpoint", "embedded"],
-        slice if SLICES.contains(&slice) => &["postrider", "web", "blob", "crashpoint"],
+        slice if SLICES.contains(&slice) => &["postrider", "inspect", "web", "blob", "crashpoint"],
         "sim" => &[
             "postrider",
             "embedded",

@@ -10,10 +10,8 @@ use std::{
 };
 
 use metrics::{describe_counter, describe_gauge, gauge};
-use postrider::{
-    counters,
-    gauges::{Gauge, WorkTableGauges},
-};
+use postrider::counters;
+use postrider_inspect::gauges::{self, Gauge, WorkTableGauges};
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +28,7 @@ const REACHABLE: &str = "postrider_database_reachable";
 /// Makes every metric of the program appear, at zero.
 pub fn register() {
     counters::register(services::work_tables());
+    gauges::register(services::work_tables());
     for service in services::descriptions() {
         (service.register_metrics)();
     }
@@ -76,9 +75,9 @@ impl Gauges {
 
     /// Everything, as of now.
     pub async fn take(&self) -> Result<Vec<Gauge>, sqlx::Error> {
-        let mut found = self.engine.take(&self.pool).await?;
+        let mut found = self.engine.read(&self.pool).await?;
         if let Some((pool, readings)) = &self.wallet {
-            found.extend(readings.take(pool).await?);
+            found.extend(readings.read(pool).await?);
         }
         for service in services::descriptions() {
             found.extend((service.gauges)(&self.pool).await?);
@@ -117,13 +116,13 @@ impl Gauges {
 fn show(readings: &[Gauge], shown: &mut BTreeSet<(&'static str, &'static str, String)>) {
     let mut now = BTreeSet::new();
     for reading in readings {
-        reading.show();
+        reading.record();
         if let Some((label, which)) = &reading.label {
             now.insert((reading.name, *label, which.clone()));
         }
     }
     for (name, label, which) in shown.difference(&now) {
-        Gauge::of(name, label, which.clone(), f64::NAN).show();
+        Gauge::labeled(name, label, which.clone(), f64::NAN).record();
     }
     *shown = now;
 }

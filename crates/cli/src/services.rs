@@ -13,10 +13,11 @@ mod protocols;
 
 use axum::extract::FromRef;
 use postrider::{
-    dead_letter::DeadLetters, doctor::Doctor, lease::WorkTable, migrate::Migrator, outbox::OUTBOX,
+    dead_letter::DeadLetters, lease::WorkTable, migrate::Migrator, outbox::OUTBOX,
     transport::DELIVERIES,
 };
 use postrider_blob::Store;
+use postrider_inspect::doctor::Doctor;
 use postrider_web::service::{Service, ServiceDescription};
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;

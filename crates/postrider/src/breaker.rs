@@ -18,7 +18,6 @@ use std::{
     time::Duration,
 };
 
-use crate::gauges;
 pub use machine::{Decision, Machine, Outcome, Pass, Settings, State};
 use publish::Board;
 pub use publish::{BreakerRow, all, publish};
@@ -64,7 +63,7 @@ impl Breakers {
         let breaker = all.entry(dependency.to_owned()).or_insert_with(|| {
             metrics::gauge!("postrider_breaker_state", "dependency" => dependency.to_owned()).set(0.0);
             metrics::counter!("postrider_breaker_opened_total", "dependency" => dependency.to_owned()).absolute(0);
-            metrics::gauge!(gauges::OPEN, "dependency" => dependency.to_owned()).increment(0.0);
+            metrics::gauge!("postrider_breakers_open", "dependency" => dependency.to_owned()).increment(0.0);
             Arc::new(Breaker {
                 dependency: dependency.to_owned(),
                 machine: Mutex::new(Machine::new(settings)),

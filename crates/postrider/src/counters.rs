@@ -3,7 +3,6 @@
 
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
-use crate::gauges::{FAILING, HEARTBEAT, PER_TABLE, SUCCESS};
 use crate::lease::WorkTable;
 
 /// Makes every name appear, for each of these tables where it is one per table.
@@ -20,9 +19,6 @@ pub fn register<'a>(tables: impl IntoIterator<Item = &'a WorkTable>) {
                 .increment(0);
         }
         gauge!("postrider_leases_held", "table" => table).increment(0.0);
-        for name in PER_TABLE {
-            gauge!(name, "table" => table).increment(0.0);
-        }
         let _ = histogram!("postrider_claim_seconds", "table" => table);
         let _ = histogram!("postrider_handler_seconds", "table" => table);
     }
@@ -53,7 +49,11 @@ pub(crate) fn register_periodic(name: &str) {
             .increment(0);
     }
     let _ = histogram!("postrider_periodic_run_seconds", "name" => name.to_owned());
-    for gauge in [HEARTBEAT, SUCCESS, FAILING] {
+    for gauge in [
+        "postrider_leader_heartbeat_timestamp_seconds",
+        "postrider_leader_success_timestamp_seconds",
+        "postrider_periodic_failing",
+    ] {
         gauge!(gauge, "name" => name.to_owned()).increment(0.0);
     }
 }
@@ -106,5 +106,4 @@ fn describe() {
         "Breaker of this process: 0 closed, 1 half open, 2 open"
     );
     describe_counter!("postrider_breaker_opened_total", "Times a breaker opened");
-    crate::gauges::describe();
 }

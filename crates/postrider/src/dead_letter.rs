@@ -22,7 +22,8 @@ use sqlx::{AssertSqlSafe, PgExecutor, PgPool};
 pub use filter::{Cursor, Filter};
 pub use groups::Group;
 pub use operation::{Action, Operation, Order, Total};
-pub(crate) use query::is_dead;
+#[doc(hidden)]
+pub use query::is_dead;
 pub use step::Step;
 
 use crate::attempts::{self, Attempt};

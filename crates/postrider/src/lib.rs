@@ -5,10 +5,9 @@
 //! carries a stable id.
 //!
 //! Gauge order: [`lease`] (one owner at a time), [`outbox`] (accept with your transaction), [`runtime`] (the worker),
-//! [`dead_letter`] (what was given up); then [`inbox`], [`ledger`], [`leader`], [`breaker`] and [`doctor`].
+//! [`dead_letter`] (what was given up); then [`inbox`], [`ledger`], [`leader`] and [`breaker`].
 //! The schema comes from [`migrations`], run by a [`migrate::Migrator`].
 
-pub mod analyze;
 pub mod attempts;
 pub mod audit;
 pub mod batcher;
@@ -18,11 +17,9 @@ mod conn;
 pub mod counters;
 pub mod dead_letter;
 pub mod digest;
-pub mod doctor;
 pub mod duration;
 pub mod error;
 pub mod failure;
-pub mod gauges;
 pub mod inbox;
 pub mod leader;
 pub mod lease;
@@ -33,11 +30,9 @@ pub mod migrate;
 pub mod outbox;
 pub mod pool;
 pub mod publisher;
-pub mod queue_stats;
 pub mod retry;
 pub mod runtime;
 pub mod settings;
-pub mod timeline;
 pub mod transport;
 pub mod wake;
 

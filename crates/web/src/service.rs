@@ -6,12 +6,10 @@
 
 use futures_util::future::BoxFuture;
 use postrider::{
-    doctor::Check,
-    gauges::Gauge,
     lease::{Operator, WorkTable},
     migrate::MigrationSet,
-    timeline::Trail,
 };
+use postrider_inspect::{doctor::Check, gauges::Gauge, timeline::Timeline};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use sqlx::PgPool;
 use time::OffsetDateTime;
@@ -161,7 +159,7 @@ pub trait Service: Send + Sync + 'static {
     fn description(&self) -> &'static ServiceDescription;
 
     /// What it knows about this id; empty if it doesn't know it.
-    fn timeline<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Vec<Trail>, sqlx::Error>>;
+    fn timeline<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Vec<Timeline>, sqlx::Error>>;
 
     /// A page of its items, newest first.
     fn list<'a>(
@@ -212,9 +210,9 @@ impl ActionRequest<'_> {
 pub fn timeline_by_uuid<'a, F>(
     id: &str,
     find: impl FnOnce(uuid::Uuid) -> F,
-) -> BoxFuture<'a, Result<Vec<Trail>, sqlx::Error>>
+) -> BoxFuture<'a, Result<Vec<Timeline>, sqlx::Error>>
 where
-    F: Future<Output = Result<Vec<Trail>, sqlx::Error>> + Send + 'a,
+    F: Future<Output = Result<Vec<Timeline>, sqlx::Error>> + Send + 'a,
 {
     match id.parse() {
         Ok(id) => Box::pin(find(id)),

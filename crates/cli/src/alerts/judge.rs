@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use postrider::gauges::Gauge;
+use postrider_inspect::gauges::Gauge;
 use time::OffsetDateTime;
 use uuid::Uuid;
 

@@ -1,6 +1,6 @@
 //! `postrider doctor`: examine the database and say what to do. Changes nothing.
 
-use postrider::doctor::{Finding, Report, Severity};
+use postrider_inspect::doctor::{Finding, Report, Severity};
 use serde_json::json;
 
 use super::{ConfigOptions, Output, output::Tone};

@@ -15,7 +15,7 @@ use super::{
     services,
     user::User,
 };
-use crate::operate::trace::{Subject, Timeline, TimelineEvent};
+use crate::operate::trace::{Subject, TimelineEvent, TimelineView};
 
 /// More than this nobody reads on one page; the API has all of it.
 const MOST: usize = 500;
@@ -68,7 +68,7 @@ pub(super) async fn page(
             "Nothing is known by this id. Ids and keys are found as a whole, not by a part.",
         )
     })?;
-    let Timeline {
+    let TimelineView {
         id,
         subjects,
         events,

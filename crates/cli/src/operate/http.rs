@@ -6,7 +6,7 @@ use axum::extract::{FromRef, State};
 use postrider_web::{Json, Path, Problem, Scope, error_code::codes::INVALID_VALUE, require};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{Operate, dead::Refused, overview::Overview, trace::Timeline};
+use super::{Operate, dead::Refused, overview::Overview, trace::TimelineView};
 use crate::http;
 
 /// The error codes of this API.
@@ -85,13 +85,13 @@ async fn overview(State(operate): State<Operate>) -> Result<Json<Overview>, Prob
 #[utoipa::path(get, path = "/traces/{id}", tag = "operations", security(("bearer" = ["read"])), params(
     ("id" = String, Path, description = "any id or key"),
 ), responses(
-    (status = 200, description = "what it is, and what happened to it", body = Timeline),
+    (status = 200, description = "what it is, and what happened to it", body = TimelineView),
     (status = 404, description = "nothing is known under this id"),
 ))]
 async fn trace(
     State(operate): State<Operate>,
     Path(id): Path<String>,
-) -> Result<Json<Timeline>, Problem> {
+) -> Result<Json<TimelineView>, Problem> {
     let timeline = operate.trace(&id).await?;
     timeline.map(Json).ok_or_else(|| {
         Problem::new(

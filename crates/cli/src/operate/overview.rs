@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::{Result, queue_stats::QueueStats};
+use postrider::Result;
+use postrider_inspect::queue_stats::QueueStats;
 use sqlx::PgPool;
 use tokio::{sync::Mutex, time::Instant};
 

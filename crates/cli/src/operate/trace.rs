@@ -2,10 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use postrider::{
-    Error, Result,
-    timeline::{self, Event, ItemId, Trail},
-};
+use postrider::{Error, Result};
+use postrider_inspect::timeline::{self, Event, ItemId, Timeline};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
@@ -19,7 +17,8 @@ const LONGEST: usize = 500;
 
 /// What is known under an id.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub struct Timeline {
+#[schema(as = Timeline)]
+pub struct TimelineView {
     /// The id that was asked for.
     pub id: String,
     /// What it is the id of, and what belongs to that.
@@ -63,12 +62,12 @@ pub struct TimelineEvent {
 
 impl Operate {
     /// Everything that is known under this id; none if nothing is.
-    pub async fn trace(&self, id: &str) -> Result<Option<Timeline>> {
+    pub async fn trace(&self, id: &str) -> Result<Option<TimelineView>> {
         let id = id.trim();
         if id.is_empty() || id.len() > LONGEST || id.contains('\0') {
             return Ok(None);
         }
-        let mut found: Vec<(&'static str, Trail)> = Vec::new();
+        let mut found: Vec<(&'static str, Timeline)> = Vec::new();
         for service in self.apis.all() {
             let name = service.description().name;
             let trails = service.timeline(id).await.map_err(Error::from)?;
@@ -99,10 +98,10 @@ impl Operate {
         let (here, there): (Vec<ItemId>, Vec<ItemId>) = items
             .into_iter()
             .partition(|item| self.letters.place(&item.work_table).is_none());
-        let mut told = timeline::of_items(&self.pool, &here).await?;
+        let mut told = timeline::for_items(&self.pool, &here).await?;
         for item in there {
             let pool = self.letters.place(&item.work_table).unwrap_or(&self.pool);
-            told.extend(timeline::of_items(pool, &[item]).await?);
+            told.extend(timeline::for_items(pool, &[item]).await?);
         }
         Ok(told)
     }
@@ -116,7 +115,7 @@ impl Operate {
     }
 
     /// An item of work by table and number, for as long as anything is known of it.
-    async fn item_trail(&self, id: &str) -> Result<Option<(&'static str, Trail)>> {
+    async fn item_trail(&self, id: &str) -> Result<Option<(&'static str, Timeline)>> {
         let Some((table, number)) = id.rsplit_once('/') else {
             return Ok(None);
         };
@@ -134,34 +133,42 @@ impl Operate {
             None if self.of_items(vec![item.clone()]).await?.is_empty() => return Ok(None),
             None => "gone: done or archived",
         };
-        let trail = Trail {
+        let trail = Timeline {
             kind: "item",
             key: id.to_owned(),
             state: state.to_owned(),
             items: vec![item],
-            ..Trail::default()
+            ..Timeline::default()
         };
         Ok(Some((services::service_of_table(table), trail)))
     }
 
     /// The message of this id, those of this W3C trace, and those that belong to what was found.
-    async fn messages(&self, id: &str, found: &[(&'static str, Trail)]) -> Result<Vec<Trail>> {
+    async fn messages(
+        &self,
+        id: &str,
+        found: &[(&'static str, Timeline)],
+    ) -> Result<Vec<Timeline>> {
         let mut ids: Vec<Uuid> = found
             .iter()
             .flat_map(|(_, trail)| trail.messages.iter().copied())
             .collect();
         ids.extend(id.parse::<Uuid>());
-        let mut trails = timeline::of_messages(&self.pool, &ids).await?;
+        let mut trails = timeline::for_messages(&self.pool, &ids).await?;
         let is_trace = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
         if is_trace {
-            let more = timeline::of_trace(&self.pool, &id.to_ascii_lowercase()).await?;
+            let more = timeline::for_trace(&self.pool, &id.to_ascii_lowercase()).await?;
             trails.extend(more);
         }
         Ok(trails)
     }
 }
 
-fn timeline(id: &str, found: Vec<(&'static str, Trail)>, told: Vec<(ItemId, Event)>) -> Timeline {
+fn timeline(
+    id: &str,
+    found: Vec<(&'static str, Timeline)>,
+    told: Vec<(ItemId, Event)>,
+) -> TimelineView {
     let mut subjects: Vec<Subject> = Vec::new();
     let mut events: Vec<TimelineEvent> = Vec::new();
     let event = |service: &str, subject: String, event: Event| TimelineEvent {
@@ -196,7 +203,7 @@ fn timeline(id: &str, found: Vec<(&'static str, Trail)>, told: Vec<(ItemId, Even
         events.push(event(service, item.to_string(), e));
     }
     events.sort_by_key(|event| event.at);
-    Timeline {
+    TimelineView {
         id: id.to_owned(),
         subjects,
         events,

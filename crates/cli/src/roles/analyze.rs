@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use postrider::{
-    Error, analyze,
+    Error,
     leader::{Periodic, run_periodic},
 };
+use postrider_inspect::analyze;
 
 use super::tasks::Resources;
 

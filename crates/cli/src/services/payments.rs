@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use postrider::{doctor::Doctor, migrate::Migrator, pool};
+use postrider::{migrate::Migrator, pool};
+use postrider_inspect::doctor::Doctor;
 use postrider_payments::{
     Payments, cleaning, publish, reconcile,
     wallet::{

@@ -199,7 +199,7 @@ fn beyond(query: &mut QueryBuilder<Postgres>, table: &WorkTable, after: &Cursor)
 }
 
 /// What is dead, by the smallest index that knows.
-pub(crate) fn is_dead(table: &WorkTable) -> String {
+pub fn is_dead(table: &WorkTable) -> String {
     let c = &table.columns;
     let known = c
         .cause

@@ -1,16 +1,13 @@
 //! The engine against a real PostgreSQL: one binary, one module per concept.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-mod analyze;
 mod batcher;
 mod breaker;
 mod dead_letter;
 mod dead_letter_remote;
 mod digest;
-mod doctor;
 mod examples;
 mod failure;
-mod gauges;
 mod history;
 mod inbox;
 mod leader;
@@ -20,7 +17,6 @@ mod limits;
 mod migrate;
 mod operate;
 mod outbox;
-mod queue_stats;
 mod retry;
 mod runtime;
 mod schema;

@@ -1,7 +1,7 @@
 //! What the program knows about evidence: states, actions, schema, and how the console lists and changes file jobs.
 
 use futures_util::future::BoxFuture;
-use postrider::timeline::Trail;
+use postrider_inspect::timeline::Timeline;
 use postrider_web::{
     Page, Problem,
     service::{
@@ -55,7 +55,7 @@ impl Service for Evidence {
         &DESCRIPTION
     }
 
-    fn timeline<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Vec<Trail>, sqlx::Error>> {
+    fn timeline<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Vec<Timeline>, sqlx::Error>> {
         timeline_by_uuid(id, |id| self.trail(id))
     }
 

@@ -7,8 +7,9 @@ use axum::{
     extract::{FromRef, FromRequest, Request, State},
     http::{HeaderMap, StatusCode, header},
 };
-use postrider::{Error, lease::Operator, timeline::Trail};
+use postrider::{Error, lease::Operator};
 use postrider_blob::Store;
+use postrider_inspect::timeline::Timeline;
 use postrider_web::{
     Caller, Cursor, Json, Limit, Page, Path, Problem, Query, Scope,
     error_code::codes::{REQUEST_TIMEOUT, UNSUPPORTED_MEDIA_TYPE},
@@ -92,7 +93,7 @@ impl Evidence {
     }
 
     /// What happened to a file job, by its id or that of a row, an artifact or a notification of it.
-    pub async fn trail(&self, id: Uuid) -> Result<Vec<Trail>, sqlx::Error> {
+    pub async fn trail(&self, id: Uuid) -> Result<Vec<Timeline>, sqlx::Error> {
         timeline::trail(&self.0.pool, id).await
     }
 }

@@ -1,9 +1,7 @@
 //! Attach tasks as a work table, and what must hold between a job, its rows and its artifacts.
 
-use postrider::{
-    doctor::{Check, Severity},
-    lease::{Columns, Finish, States, WorkTable},
-};
+use postrider::lease::{Columns, Finish, States, WorkTable};
+use postrider_inspect::doctor::{Check, Severity};
 
 /// One task per attach event that arrived.
 pub static ATTACH_TASKS: WorkTable = WorkTable {

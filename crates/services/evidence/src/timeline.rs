@@ -1,6 +1,6 @@
 //! What is known of a file job, for whoever follows one.
 
-use postrider::timeline::{Event, ItemId, Trail};
+use postrider_inspect::timeline::{Event, ItemId, Timeline};
 use sqlx::PgPool;
 use uuid::Uuid;
 
@@ -62,7 +62,7 @@ struct Tried {
 }
 
 /// The file job of this id: of the job itself, a row, an artifact or a notification.
-pub(crate) async fn trail(pool: &PgPool, id: Uuid) -> Result<Vec<Trail>, sqlx::Error> {
+pub(crate) async fn trail(pool: &PgPool, id: Uuid) -> Result<Vec<Timeline>, sqlx::Error> {
     let head: Option<(Uuid, Option<Uuid>, Option<Uuid>, String)> =
         sqlx::query_as(HEAD).bind(id).fetch_optional(pool).await?;
     let Some((job, row, artifact, state)) = head else {
@@ -84,7 +84,7 @@ pub(crate) async fn trail(pool: &PgPool, id: Uuid) -> Result<Vec<Trail>, sqlx::E
         .bind(row)
         .fetch_all(pool)
         .await?;
-    Ok(vec![Trail {
+    Ok(vec![Timeline {
         kind: "file job",
         key: job.to_string(),
         state,

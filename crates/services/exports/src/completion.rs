@@ -4,9 +4,9 @@ use std::{collections::HashMap, time::Duration};
 
 use postrider::{
     Error,
-    gauges::{Gauge, many},
     leader::{Periodic, run_periodic},
 };
+use postrider_inspect::gauges::{Gauge, gauge_value};
 use sqlx::PgPool;
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -167,7 +167,7 @@ async fn fail(pool: &PgPool, dead: Dead) -> Result<(), sqlx::Error> {
 pub async fn readings(pool: &PgPool) -> Result<Vec<Gauge>, sqlx::Error> {
     let (jobs, oldest) = closing::open(pool).await?;
     Ok(vec![
-        Gauge::new(counters::OPEN, many(jobs)),
+        Gauge::new(counters::OPEN, gauge_value(jobs)),
         Gauge::new(counters::OPEN_AGE, oldest),
     ])
 }

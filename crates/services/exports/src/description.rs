@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use futures_util::future::BoxFuture;
-use postrider::timeline::Trail;
+use postrider_inspect::timeline::Timeline;
 use postrider_web::{
     Page, Problem,
     service::{
@@ -62,7 +62,7 @@ impl Service for Exports {
         &DESCRIPTION
     }
 
-    fn timeline<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Vec<Trail>, sqlx::Error>> {
+    fn timeline<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Vec<Timeline>, sqlx::Error>> {
         Box::pin(self.trail(id))
     }
 

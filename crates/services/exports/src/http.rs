@@ -10,10 +10,10 @@ use axum::extract::FromRef;
 use postrider::{
     lease::Operator,
     ledger::{Key, LedgerError},
-    timeline::Trail,
     wake::Waker,
 };
 use postrider_blob::Store;
+use postrider_inspect::timeline::Timeline;
 use postrider_web::{Problem, Scope, body_limit, require};
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
@@ -73,7 +73,7 @@ impl Exports {
     }
 
     /// What happened to a job, by its key, its id, or the id of one of its inputs.
-    pub async fn trail(&self, id: &str) -> Result<Vec<Trail>, sqlx::Error> {
+    pub async fn trail(&self, id: &str) -> Result<Vec<Timeline>, sqlx::Error> {
         timeline::trail(&self.0.pool, id).await
     }
 

@@ -1,9 +1,7 @@
 //! The words in which `exports.export_job_input` speaks the engine's lifecycle.
 
-use postrider::{
-    doctor::{Check, Severity},
-    lease::{Columns, Finish, States, WorkTable},
-};
+use postrider::lease::{Columns, Finish, States, WorkTable};
+use postrider_inspect::doctor::{Check, Severity};
 
 use crate::model::JobStatus;
 

@@ -1,6 +1,6 @@
 //! What is known of a job, for whoever follows one.
 
-use postrider::timeline::{Event, ItemId, Trail};
+use postrider_inspect::timeline::{Event, ItemId, Timeline};
 use sqlx::PgPool;
 use uuid::Uuid;
 
@@ -38,7 +38,7 @@ select * from (
 where e.at is not null order by e.at";
 
 /// The job that this is the key or id of, or the id of one of its inputs.
-pub(crate) async fn trail(pool: &PgPool, id: &str) -> Result<Vec<Trail>, sqlx::Error> {
+pub(crate) async fn trail(pool: &PgPool, id: &str) -> Result<Vec<Timeline>, sqlx::Error> {
     let uuid = id.parse::<Uuid>().ok();
     let head: Option<(Uuid, String, String, Option<Uuid>)> = sqlx::query_as(HEAD)
         .bind(id)
@@ -58,7 +58,7 @@ pub(crate) async fn trail(pool: &PgPool, id: &str) -> Result<Vec<Trail>, sqlx::E
         .bind(&inputs)
         .fetch_all(pool)
         .await?;
-    Ok(vec![Trail {
+    Ok(vec![Timeline {
         kind: "export job",
         key,
         state,

@@ -1,7 +1,7 @@
 //! What the program knows about orders: states, actions, schema, and how the console lists and changes them.
 
 use futures_util::future::BoxFuture;
-use postrider::timeline::Trail;
+use postrider_inspect::timeline::Timeline;
 use postrider_web::{
     Page, Problem,
     service::{
@@ -68,7 +68,7 @@ impl Service for Orders {
         &DESCRIPTION
     }
 
-    fn timeline<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Vec<Trail>, sqlx::Error>> {
+    fn timeline<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Vec<Timeline>, sqlx::Error>> {
         Box::pin(self.timeline(id))
     }
 

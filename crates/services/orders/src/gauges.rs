@@ -1,7 +1,7 @@
 //! Metrics, under the names that existing dashboards use.
 
 use metrics::{counter, describe_counter, describe_gauge, gauge};
-use postrider::gauges::Gauge;
+use postrider_inspect::gauges::Gauge;
 use sqlx::PgPool;
 
 use crate::store;
@@ -34,7 +34,7 @@ pub fn register() {
 /// Reads the gauges that metrics and alerts show.
 pub async fn read(pool: &PgPool) -> Result<Vec<Gauge>, sqlx::Error> {
     let age = store::pending_age(pool).await?;
-    Ok(vec![Gauge::of(AGE, "table", TABLE, age)])
+    Ok(vec![Gauge::labeled(AGE, "table", TABLE, age)])
 }
 
 pub(crate) fn enqueued(orders: u64) {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use postrider::{
     lease::{Operator, Queue},
     ledger::{Key, Ledger, Outcome},
-    timeline::Trail,
     wake::Waker,
 };
+use postrider_inspect::timeline::Timeline;
 use postrider_web::{Cursor, Limit, Page, Problem, list_of};
 use serde_json::json;
 use sqlx::PgPool;
@@ -77,7 +77,7 @@ impl Orders {
     }
 
     /// The timeline of the order under this key; empty if there is none.
-    pub async fn timeline(&self, key: &str) -> Result<Vec<Trail>, sqlx::Error> {
+    pub async fn timeline(&self, key: &str) -> Result<Vec<Timeline>, sqlx::Error> {
         timeline::timeline(&self.0.pool, key).await
     }
 

@@ -4,7 +4,8 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use postrider::{failure::Failure, ledger::Key, timeline::Event};
+use postrider::{failure::Failure, ledger::Key};
+use postrider_inspect::timeline::Event;
 use serde_json::Value;
 use sqlx::{PgConnection, PgExecutor, PgPool};
 use time::OffsetDateTime;

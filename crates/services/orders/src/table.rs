@@ -1,9 +1,7 @@
 //! How `orders.outbox_orders` maps to a work table, and the doctor's checks.
 
-use postrider::{
-    doctor::{Check, Severity},
-    lease::{Columns, Finish, OrderingKeys, States, WorkTable},
-};
+use postrider::lease::{Columns, Finish, OrderingKeys, States, WorkTable};
+use postrider_inspect::doctor::{Check, Severity};
 
 /// The work table of orders. States: pending, sending, succeeded, failed, aborted.
 pub static OUTBOX_ORDERS: WorkTable = WorkTable {

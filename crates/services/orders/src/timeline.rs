@@ -1,16 +1,16 @@
 //! An order's timeline, for the console and `postrider timeline`.
 
-use postrider::timeline::{ItemId, Trail};
+use postrider_inspect::timeline::{ItemId, Timeline};
 use sqlx::PgPool;
 
 use crate::{OUTBOX_ORDERS, store};
 
 /// The order under this key; empty if there is none.
-pub(crate) async fn timeline(pool: &PgPool, key: &str) -> Result<Vec<Trail>, sqlx::Error> {
+pub(crate) async fn timeline(pool: &PgPool, key: &str) -> Result<Vec<Timeline>, sqlx::Error> {
     let Some((state, id)) = store::timeline_head(pool, key).await? else {
         return Ok(Vec::new());
     };
-    Ok(vec![Trail {
+    Ok(vec![Timeline {
         kind: "order",
         key: key.to_owned(),
         state,

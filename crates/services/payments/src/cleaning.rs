@@ -8,9 +8,9 @@ use std::time::Duration;
 use postrider::{
     Error, attempts,
     dead_letter::DeadLetters,
-    gauges::{Gauge, many},
     leader::{Periodic, run_periodic},
 };
+use postrider_inspect::gauges::{Gauge, gauge_value};
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 
@@ -74,7 +74,7 @@ async fn prune(pool: PgPool, kept: Kept) -> Result<(), Error> {
 pub async fn readings(pool: &PgPool) -> Result<Vec<Gauge>, sqlx::Error> {
     let (payments, oldest) = store::pending(pool).await?;
     Ok(vec![
-        Gauge::new(counters::PENDING, many(payments)),
+        Gauge::new(counters::PENDING, gauge_value(payments)),
         Gauge::new(counters::PENDING_AGE, oldest),
     ])
 }

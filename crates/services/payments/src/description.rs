@@ -1,7 +1,8 @@
 //! What the program knows about payments: states, schemas, and how the console lists and repairs them.
 
 use futures_util::future::BoxFuture;
-use postrider::{lease::Operator, timeline::Trail};
+use postrider::lease::Operator;
+use postrider_inspect::timeline::Timeline;
 use postrider_web::{
     Page, Problem, Scope,
     service::{
@@ -48,7 +49,7 @@ impl Service for Payments {
         &DESCRIPTION
     }
 
-    fn timeline<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Vec<Trail>, sqlx::Error>> {
+    fn timeline<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Vec<Timeline>, sqlx::Error>> {
         timeline_by_uuid(id, |id| self.trail(id))
     }
 

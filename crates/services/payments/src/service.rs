@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use postrider::{Error, lease::Operator, timeline::Trail, wake::Waker};
+use postrider::{Error, lease::Operator, wake::Waker};
+use postrider_inspect::timeline::Timeline;
 use sqlx::PgPool;
 use uuid::Uuid;
 
@@ -51,7 +52,7 @@ impl Payments {
     }
 
     /// What happened to the payment with this uuid, or to those of the trace with this id, on both sides.
-    pub async fn trail(&self, uuid: Uuid) -> Result<Vec<Trail>, sqlx::Error> {
+    pub async fn trail(&self, uuid: Uuid) -> Result<Vec<Timeline>, sqlx::Error> {
         timeline::trails(&self.0.pool, self.0.wallet.pool(), uuid).await
     }
 

@@ -1,9 +1,7 @@
 //! The words in which the two outboxes speak the engine's lifecycle, and what must hold between the tables.
 
-use postrider::{
-    doctor::{Check, Severity},
-    lease::{Columns, Finish, States, WorkTable},
-};
+use postrider::lease::{Columns, Finish, States, WorkTable};
+use postrider_inspect::doctor::{Check, Severity};
 
 const COLUMNS: Columns = Columns {
     id: "id",

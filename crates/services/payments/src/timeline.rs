@@ -1,6 +1,6 @@
 //! What both sides know of a payment, for whoever follows one.
 
-use postrider::timeline::{Event, ItemId, Trail};
+use postrider_inspect::timeline::{Event, ItemId, Timeline};
 use sqlx::PgPool;
 use uuid::Uuid;
 
@@ -44,7 +44,7 @@ pub(crate) async fn trails(
     pool: &PgPool,
     wallet: &PgPool,
     id: Uuid,
-) -> Result<Vec<Trail>, sqlx::Error> {
+) -> Result<Vec<Timeline>, sqlx::Error> {
     let mut trails = trail(pool, wallet, id).await?;
     let of_trace: Vec<Uuid> = sqlx::query_scalar(OF_TRACE)
         .bind(id.simple().to_string())
@@ -57,7 +57,7 @@ pub(crate) async fn trails(
     Ok(trails)
 }
 
-async fn trail(pool: &PgPool, wallet: &PgPool, uuid: Uuid) -> Result<Vec<Trail>, sqlx::Error> {
+async fn trail(pool: &PgPool, wallet: &PgPool, uuid: Uuid) -> Result<Vec<Timeline>, sqlx::Error> {
     let request: Option<(String, Option<i64>)> = sqlx::query_as(REQUEST)
         .bind(uuid)
         .fetch_optional(pool)
@@ -84,7 +84,7 @@ async fn trail(pool: &PgPool, wallet: &PgPool, uuid: Uuid) -> Result<Vec<Trail>,
         .and_then(|(_, id)| id)
         .map(|id| ItemId::new(OUTBOX.name, id));
     let owed = owed.map(|id| ItemId::new(WALLET_OUTBOX.name, id));
-    Ok(vec![Trail {
+    Ok(vec![Timeline {
         kind: "payment",
         key: uuid.to_string(),
         state,

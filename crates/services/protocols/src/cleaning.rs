@@ -6,10 +6,10 @@ use std::{collections::HashSet, time::Duration};
 use futures_util::TryStreamExt;
 use postrider::{
     Error,
-    gauges::{Gauge, many},
     leader::{Periodic, run_periodic},
 };
 use postrider_blob::{Error as StoreError, Key, Store};
+use postrider_inspect::gauges::{Gauge, gauge_value};
 use sqlx::PgPool;
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
@@ -136,8 +136,8 @@ pub async fn readings(pool: &PgPool) -> Result<Vec<Gauge>, sqlx::Error> {
     let counts = store::counts(pool).await?;
     let standing = |status: Status| {
         let count = counts.iter().find(|(found, _)| *found == status);
-        let count = many(count.map_or(0, |(_, count)| *count));
-        Gauge::of(counters::STANDING, "status", status.as_str(), count)
+        let count = gauge_value(count.map_or(0, |(_, count)| *count));
+        Gauge::labeled(counters::STANDING, "status", status.as_str(), count)
     };
     Ok(Status::ALL.into_iter().map(standing).collect())
 }

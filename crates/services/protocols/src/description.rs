@@ -1,7 +1,7 @@
 //! What the program knows about protocols: states, actions, schema, and how the console lists and reviews them.
 
 use futures_util::future::BoxFuture;
-use postrider::timeline::Trail;
+use postrider_inspect::timeline::Timeline;
 use postrider_web::{
     Page, Problem,
     service::{
@@ -76,7 +76,7 @@ impl Service for Protocols {
         &DESCRIPTION
     }
 
-    fn timeline<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Vec<Trail>, sqlx::Error>> {
+    fn timeline<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Vec<Timeline>, sqlx::Error>> {
         timeline_by_uuid(id, |id| self.trail(id))
     }
 

@@ -11,8 +11,9 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use postrider::{lease::Operator, timeline::Trail, wake::Waker};
+use postrider::{lease::Operator, wake::Waker};
 use postrider_blob::{Error as StoreError, Key, Store};
+use postrider_inspect::timeline::Timeline;
 use postrider_web::{
     Caller, Cursor, Json, Limit, Page, Path, Problem, Query, Scope,
     error_code::codes::INVALID_VALUE, list_of, require,
@@ -79,7 +80,7 @@ impl Protocols {
     }
 
     /// What happened to the protocol with this id.
-    pub async fn trail(&self, id: Uuid) -> Result<Vec<Trail>, sqlx::Error> {
+    pub async fn trail(&self, id: Uuid) -> Result<Vec<Timeline>, sqlx::Error> {
         timeline::trail(&self.0.pool, id).await
     }
 

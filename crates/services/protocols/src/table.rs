@@ -1,9 +1,7 @@
 //! The words in which `protocols.outbox` speaks the engine's lifecycle.
 
-use postrider::{
-    doctor::{Check, Severity},
-    lease::{Columns, Finish, States, WorkTable},
-};
+use postrider::lease::{Columns, Finish, States, WorkTable};
+use postrider_inspect::doctor::{Check, Severity};
 
 /// The work table: pending, processing, published, failed, dead_letter.
 pub static OUTBOX: WorkTable = WorkTable {

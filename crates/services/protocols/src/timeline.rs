@@ -1,6 +1,6 @@
 //! What is known of a protocol, for whoever follows one.
 
-use postrider::timeline::{Event, ItemId, Trail};
+use postrider_inspect::timeline::{Event, ItemId, Timeline};
 use sqlx::PgPool;
 use uuid::Uuid;
 
@@ -28,7 +28,7 @@ select * from (
 where e.at is not null order by e.at";
 
 /// The protocol with this id.
-pub(crate) async fn trail(pool: &PgPool, id: Uuid) -> Result<Vec<Trail>, sqlx::Error> {
+pub(crate) async fn trail(pool: &PgPool, id: Uuid) -> Result<Vec<Timeline>, sqlx::Error> {
     let state: Option<String> = sqlx::query_scalar(HEAD)
         .bind(id)
         .fetch_optional(pool)
@@ -42,7 +42,7 @@ pub(crate) async fn trail(pool: &PgPool, id: Uuid) -> Result<Vec<Trail>, sqlx::E
         .bind(&steps)
         .fetch_all(pool)
         .await?;
-    Ok(vec![Trail {
+    Ok(vec![Timeline {
         kind: "protocol",
         key: id.to_string(),
         state,

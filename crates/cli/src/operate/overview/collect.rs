@@ -1,9 +1,7 @@
 //! Asks the database and puts the answers together.
 
-use postrider::{
-    Result, breaker, leader,
-    queue_stats::{self, Depth, QueueStats, STEP_SECONDS},
-};
+use postrider::{Result, breaker, leader};
+use postrider_inspect::queue_stats::{self, BUCKET_SECONDS, Depth, QueueStats};
 use sqlx::PgPool;
 use time::OffsetDateTime;
 
@@ -29,7 +27,7 @@ pub(super) async fn collect(
     let depths = survey.depths(pool).await?;
     count(survey, pool, memory, now).await?;
     let past = Past {
-        first: step(now.unix_timestamp() - WINDOW_SECONDS) + STEP_SECONDS,
+        first: step(now.unix_timestamp() - WINDOW_SECONDS) + BUCKET_SECONDS,
         last: step(now.unix_timestamp()),
         now: now.unix_timestamp(),
         tallies: &memory.tallies,
@@ -40,7 +38,7 @@ pub(super) async fn collect(
     Ok(Overview {
         at: now,
         window_seconds: WINDOW_SECONDS,
-        step_seconds: STEP_SECONDS,
+        step_seconds: BUCKET_SECONDS,
         services,
         breakers: super::BreakerView::all(&breakers),
         leaders: leaders.into_iter().map(Into::into).collect(),
@@ -49,7 +47,7 @@ pub(super) async fn collect(
 }
 
 const fn step(second: i64) -> i64 {
-    second - second.rem_euclid(STEP_SECONDS)
+    second - second.rem_euclid(BUCKET_SECONDS)
 }
 
 /// Brings the memory of what ended up to now; only what may still change is asked for again.
@@ -63,13 +61,13 @@ async fn count(
     let oldest = step(now - WINDOW_SECONDS);
     let from = memory.counted.max(oldest);
     let since = OffsetDateTime::from_unix_timestamp(from).unwrap_or(OffsetDateTime::UNIX_EPOCH);
-    let tallies = survey.tallies(pool, since).await?;
+    let outcomes = survey.throughput(pool, since).await?;
     memory
         .tallies
         .retain(|(begins, _, _), _| (oldest..from).contains(begins));
-    for tally in tallies {
-        let key = (tally.begins, tally.work_table, tally.what);
-        *memory.tallies.entry(key).or_default() += tally.count;
+    for bucket in outcomes {
+        let key = (bucket.starts_at, bucket.work_table, bucket.outcome);
+        *memory.tallies.entry(key).or_default() += bucket.count;
     }
     memory.counted = step(now - SETTLED_SECONDS);
     Ok(())
@@ -84,8 +82,8 @@ struct Past<'a> {
 
 impl Past<'_> {
     fn points(&self, table: &str) -> Vec<Point> {
-        let mut points: Vec<Point> = (0..=(self.last - self.first) / STEP_SECONDS)
-            .map(|n| Point::at(self.first + n * STEP_SECONDS))
+        let mut points: Vec<Point> = (0..=(self.last - self.first) / BUCKET_SECONDS)
+            .map(|n| Point::at(self.first + n * BUCKET_SECONDS))
             .collect();
         for ((begins, of, what), count) in self
             .tallies
@@ -94,7 +92,8 @@ impl Past<'_> {
             if of != table {
                 continue;
             }
-            let place = usize::try_from((begins - self.first) / STEP_SECONDS).unwrap_or(usize::MAX);
+            let place =
+                usize::try_from((begins - self.first) / BUCKET_SECONDS).unwrap_or(usize::MAX);
             if let Some(point) = points.get_mut(place) {
                 point.add(what, *count);
             }

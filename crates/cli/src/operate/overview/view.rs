@@ -2,11 +2,8 @@
 
 use std::fmt;
 
-use postrider::{
-    breaker::BreakerRow,
-    leader::LeaderRow,
-    queue_stats::{CAP, WorkerRow},
-};
+use postrider::{breaker::BreakerRow, leader::LeaderRow};
+use postrider_inspect::queue_stats::{CAP, WorkerRow};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;

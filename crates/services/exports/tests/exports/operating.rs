@@ -6,10 +6,10 @@ use axum::{
 };
 use postrider::{
     dead_letter::{Action, DeadLetters, Filter, Order, Total},
-    doctor::{Doctor, Severity},
     lease::Operator,
 };
 use postrider_exports::{AT_REST, CHECKS, EXPORT_JOB_INPUT};
+use postrider_inspect::doctor::{Doctor, Severity};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 

@@ -3,9 +3,9 @@
 use axum::http::{Method, StatusCode};
 use postrider::{
     dead_letter::{Action, DeadLetters, Filter, Order, Total},
-    doctor::{Doctor, Severity},
     lease::{Operator, Queue},
 };
+use postrider_inspect::doctor::{Doctor, Severity};
 use postrider_orders::{CHECKS, OUTBOX_ORDERS, REOPEN};
 use serde_json::json;
 

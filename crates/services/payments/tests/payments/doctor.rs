@@ -1,8 +1,8 @@
 //! What the doctor says when the books are tampered with.
 
 use postrider::dead_letter::{Action, DeadLetters, Filter, Order};
-use postrider::doctor::{Doctor, Severity};
 use postrider::lease::Operator;
+use postrider_inspect::doctor::{Doctor, Severity};
 use postrider_payments::{CHECKS, OUTBOX, WALLET_OUTBOX};
 use serde_json::json;
 use uuid::Uuid;

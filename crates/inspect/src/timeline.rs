@@ -1,22 +1,21 @@
-//! Trails: what is known of one thing, from the request to its end, as events in time.
+//! What happened to one item, message or service object, as events in time.
 //!
-//! A service tells what it knows under an id as a [`Trail`]: events of its own, and the items of work and the messages that
-//! belong to it. The engine adds what it knows of those: attempts and deeds of people ([`of_items`]), publications and
-//! deliveries ([`of_messages`]).
+//! A service describes what it knows under an id as a [`Timeline`]: its own events, and the items and messages that
+//! belong to it. This module adds attempts and operators' actions ([`for_items`]), publications and deliveries
+//! ([`for_messages`]).
 
 mod messages;
 
+use postrider::Result;
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 use sqlx::types::time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::Result;
+pub use messages::{for_messages, for_trace};
 
-pub use messages::{of_messages, of_trace};
-
-/// Of each item the latest attempts and deeds, no more than fit on a page.
-const ATTEMPTS: &str = "
+/// The latest attempts and actions of each item, up to what fits on a page.
+const ITEM_EVENTS: &str = "
 select u.work_table, u.item_id, a.at, 'attempt ' || a.attempt || ': ' || a.outcome as what,
        concat_ws(', ', a.code, a.message, 'by ' || a.worker) as detail, a.outcome = 'done' as good
 from unnest($1::text[], $2::bigint[]) u(work_table, item_id), lateral (
@@ -36,28 +35,28 @@ order by 3 limit 2000";
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, sqlx::FromRow)]
 pub struct Event {
-    /// When.
+    /// When it happened.
     #[serde(with = "time::serde::rfc3339")]
     pub at: OffsetDateTime,
-    /// What, in a few words.
+    /// What happened, in a few words.
     pub what: String,
-    /// More about it.
+    /// Details.
     pub detail: Option<String>,
-    /// Is it what one hopes for, or the contrary? None: neither.
+    /// `true` for a success, `false` for a failure, `None` for neither.
     pub good: Option<bool>,
 }
 
-/// An item of work.
+/// An item of a work table.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, sqlx::FromRow)]
 pub struct ItemId {
-    /// Its work table.
+    /// Work table.
     pub work_table: String,
-    /// Its id there.
+    /// Id within the table.
     pub item_id: i64,
 }
 
 impl ItemId {
-    /// The item of this table.
+    /// The item with this id in this table.
     pub fn new(work_table: impl Into<String>, item_id: i64) -> Self {
         Self {
             work_table: work_table.into(),
@@ -72,33 +71,33 @@ impl std::fmt::Display for ItemId {
     }
 }
 
-/// What is known of one thing.
+/// What is known about one object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Trail {
-    /// What it is: an order, a job, a message.
+pub struct Timeline {
+    /// Kind of object: order, job, message.
     pub kind: &'static str,
-    /// What it is called.
+    /// Its id or key.
     pub key: String,
-    /// How it stands.
+    /// Current state.
     pub state: String,
-    /// What happened to it.
+    /// Its own events.
     pub events: Vec<Event>,
-    /// Items of work that belong to it.
+    /// Items that belong to it.
     pub items: Vec<ItemId>,
     /// Messages that belong to it.
     pub messages: Vec<Uuid>,
 }
 
 #[derive(sqlx::FromRow)]
-struct OfItem {
+struct ItemEvent {
     #[sqlx(flatten)]
     item: ItemId,
     #[sqlx(flatten)]
     event: Event,
 }
 
-/// What was tried with these items, and what people did to them, oldest first.
-pub async fn of_items(pool: &PgPool, items: &[ItemId]) -> Result<Vec<(ItemId, Event)>> {
+/// Attempts and operators' actions of these items, oldest first.
+pub async fn for_items(pool: &PgPool, items: &[ItemId]) -> Result<Vec<(ItemId, Event)>> {
     if items.is_empty() {
         return Ok(Vec::new());
     }
@@ -106,10 +105,10 @@ pub async fn of_items(pool: &PgPool, items: &[ItemId]) -> Result<Vec<(ItemId, Ev
         .iter()
         .map(|item| (item.work_table.as_str(), item.item_id))
         .unzip();
-    let found: Vec<OfItem> = sqlx::query_as(ATTEMPTS)
+    let rows: Vec<ItemEvent> = sqlx::query_as(ITEM_EVENTS)
         .bind(tables)
         .bind(ids)
         .fetch_all(pool)
         .await?;
-    Ok(found.into_iter().map(|row| (row.item, row.event)).collect())
+    Ok(rows.into_iter().map(|row| (row.item, row.event)).collect())
 }

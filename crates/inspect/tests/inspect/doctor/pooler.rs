@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use postrider::doctor::{Doctor, Severity::*};
 use postrider::outbox::OUTBOX;
+use postrider_inspect::doctor::{Doctor, Severity::*};
 use postrider_testkit::TestDb;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

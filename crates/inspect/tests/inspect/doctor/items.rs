@@ -1,8 +1,8 @@
 //! I1 to I4: the items of a work table.
 
-use postrider::doctor::{Doctor, Limits, Severity::*};
 use postrider::outbox::OUTBOX;
 use postrider::transport::DELIVERIES;
+use postrider_inspect::doctor::{Doctor, Limits, Severity::*};
 
 use super::{broken, examine, fine, healthy, limits, only, run};
 

@@ -229,7 +229,7 @@ async fn dead_letters(exam: &Exam<'_>, words: &Words<'_>) -> Answer {
         .await?;
     let mut groups = std::collections::HashMap::<String, usize>::new();
     for (code, message) in rows {
-        let signature = crate::failure::signature(message.as_deref().unwrap_or_default());
+        let signature = postrider::failure::signature(message.as_deref().unwrap_or_default());
         let code = code.unwrap_or_default();
         *groups.entry(format!("{code}: {signature}")).or_default() += 1;
     }

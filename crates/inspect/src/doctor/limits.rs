@@ -50,7 +50,7 @@ impl Default for Limits {
             rescue: 2 * MINUTE,
             parked: 24 * HOUR,
             ledger_open: 24 * HOUR,
-            inbox_retention: crate::inbox::RETENTION,
+            inbox_retention: postrider::inbox::RETENTION,
             transaction: 5 * MINUTE,
             leader: MINUTE,
             second_look: Duration::from_secs(2),

@@ -1,8 +1,8 @@
 //! I5 to I8, dead letters, leaders and breakers: what the records tell.
 
-use postrider::doctor::{Check, Doctor, Severity::*};
 use postrider::lease::{Operator, Queue};
 use postrider::outbox::OUTBOX;
+use postrider_inspect::doctor::{Check, Doctor, Severity::*};
 
 use super::{broken, examine, fine, healthy, limits, only, run, wrong};
 

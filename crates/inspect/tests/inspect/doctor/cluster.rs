@@ -1,11 +1,11 @@
 //! A server as it should be, and what only a server of one's own can show.
 
-use postrider::doctor::{Doctor, Limits, Severity::*};
 use postrider::lease::{Claim, Outcome, Queue, Settlement};
 use postrider::migrate::Migrator;
 use postrider::outbox::OUTBOX;
 use postrider::transport::DELIVERIES;
 use postrider_embedded::{Options, Postgres};
+use postrider_inspect::doctor::{Doctor, Limits, Severity::*};
 use sqlx::PgPool;
 
 use super::limits;

@@ -3,7 +3,7 @@
 use super::Report;
 use super::exam::{Answer, Complaint, Exam, Unanswered};
 use super::table_view::{Words, claims};
-use crate::migrate::{MigrateError, Migrator};
+use postrider::migrate::{MigrateError, Migrator};
 
 /// The columns that a claim changes must be in no index, or no claim stays on its page.
 const COSTLY: &str = "

@@ -2,7 +2,7 @@
 
 use super::exam::{Exam, Unanswered};
 use super::{Limits, exam};
-use crate::lease::{Finish, WorkTable};
+use postrider::lease::{Finish, WorkTable};
 
 /// A work table and the pieces of SQL to look at it. Only the descriptor's constants and numbers go into them.
 pub(super) struct Words<'a> {

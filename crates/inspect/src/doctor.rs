@@ -26,8 +26,8 @@ mod table_view;
 
 use sqlx::PgPool;
 
-use crate::lease::{Queue, WorkTable};
-use crate::migrate::Migrator;
+use postrider::lease::{Queue, WorkTable};
+use postrider::migrate::Migrator;
 
 use exam::{Complaint, Exam};
 pub use finding::{Finding, Report, Severity};

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use postrider::gauges::{Gauge, MOST, WorkTableGauges};
 use postrider::leader::{Periodic, run_periodic};
 use postrider::outbox::OUTBOX;
 use postrider::transport::DELIVERIES;
+use postrider_inspect::gauges::{Gauge, MAX_COUNT, WorkTableGauges};
+use postrider_inspect::queue_stats::QueueStats;
 use sqlx::{Executor, PgPool};
 use tokio_util::sync::CancellationToken;
 
@@ -13,7 +14,7 @@ use crate::support::{database, eventually};
 
 async fn take(pool: &PgPool) -> Vec<Gauge> {
     WorkTableGauges::new([&OUTBOX, &DELIVERIES])
-        .take(pool)
+        .read(pool)
         .await
         .unwrap()
 }
@@ -85,8 +86,8 @@ async fn however_deep_a_table_is_only_the_head_of_its_index_is_read() {
         "postrider_queue_depth",
         "postrider.outbox",
     );
-    assert_eq!(depth, Some(f64::from(MOST)));
-    let text = WorkTableGauges::new([&OUTBOX]).statement().to_owned();
+    assert_eq!(depth, Some(MAX_COUNT as f64));
+    let text = QueueStats::new([&OUTBOX]).statement().to_owned();
     let plan: Vec<String> = sqlx::query_scalar(sqlx::AssertSqlSafe(format!(
         "explain (analyze, timing off) {text}"
     )))

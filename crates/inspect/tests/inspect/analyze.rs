@@ -1,9 +1,10 @@
 //! Plans follow tables that grow, before the server looks by itself.
 
-use postrider::{analyze, lease::Queue, outbox::OUTBOX};
-use sqlx::{AssertSqlSafe, Executor};
+use postrider::{lease::Queue, outbox::OUTBOX};
+use postrider_inspect::analyze;
+use sqlx::{AssertSqlSafe, Executor, PgConnection};
 
-use crate::support::{database, plan};
+use crate::support::{database, eventually};
 
 const TEN: &str =
     "insert into postrider.outbox (topic, payload) select 't', '1' from generate_series(1, 10)";
@@ -11,6 +12,16 @@ const TEN: &str =
 const MANY: &str = "
 insert into postrider.outbox (topic, payload)
 select 't', to_json(repeat('x', 800)) from generate_series(1, 4000)";
+
+/// The plan of a statement.
+async fn plan(connection: &mut PgConnection, statement: &str) -> String {
+    let explained = format!("explain {statement}");
+    let rows: Vec<String> = sqlx::query_scalar(AssertSqlSafe(explained))
+        .fetch_all(connection)
+        .await
+        .unwrap();
+    rows.join("\n")
+}
 
 #[tokio::test]
 async fn a_plan_kept_from_a_small_table_goes_when_the_table_has_grown() {
@@ -59,7 +70,7 @@ async fn a_table_that_was_empty_when_it_was_looked_at_is_looked_at_again() {
     ] {
         pool.execute(script).await.unwrap();
     }
-    crate::support::eventually("the rows are counted and looked at", async || {
+    eventually("the rows are counted and looked at", async || {
         analyze::refresh(&pool).await.unwrap() == ["postrider.outbox"]
     })
     .await;

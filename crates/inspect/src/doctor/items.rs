@@ -245,7 +245,7 @@ async fn unroutable(exam: &Exam<'_>, words: &Words<'_>) -> Answer {
     let sql = format!(
         "select w.kind, count(*) from {} where w.code = '{}' group by 1 order by 2 desc limit {}",
         words.head(),
-        crate::publisher::UNROUTABLE,
+        postrider::publisher::UNROUTABLE,
         words.limits.sample,
     );
     let rows: Vec<(String, i64)> = exam.ask(sql).await?;

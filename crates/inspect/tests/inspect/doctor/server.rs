@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use postrider::doctor::{Doctor, Limits, Severity::*};
 use postrider::migrate::{Migration, MigrationSet, Migrator};
 use postrider::outbox::OUTBOX;
+use postrider_inspect::doctor::{Doctor, Limits, Severity::*};
 use postrider_testkit::{TestDb, eventually};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection};

@@ -6,9 +6,9 @@ mod pooler;
 mod records;
 mod server;
 
-use postrider::doctor::{Doctor, Finding, Limits, Report, Severity};
 use postrider::migrate::Migrator;
 use postrider::outbox::OUTBOX;
+use postrider_inspect::doctor::{Doctor, Finding, Limits, Report, Severity};
 use postrider_testkit::TestDb;
 
 /// A migrated database with a worker that handles everything, so that what is due is not unhandled.

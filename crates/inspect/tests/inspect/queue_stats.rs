@@ -1,8 +1,8 @@
-//! The survey: what waits and what was done, cheap however deep the tables are.
+//! The stats: what waits and what was done, cheap however deep the tables are.
 
 use postrider::outbox::OUTBOX;
-use postrider::queue_stats::{CAP, QueueStats};
 use postrider::transport::DELIVERIES;
+use postrider_inspect::queue_stats::{CAP, QueueStats};
 use sqlx::types::time::OffsetDateTime;
 use sqlx::{Executor, Row};
 
@@ -76,11 +76,11 @@ async fn a_deep_table_is_not_counted_to_its_end() {
     )
     .await
     .unwrap();
-    let survey = QueueStats::new([&OUTBOX, &DELIVERIES]);
-    for depth in survey.depths(&pool).await.unwrap() {
+    let stats = QueueStats::new([&OUTBOX, &DELIVERIES]);
+    for depth in stats.depths(&pool).await.unwrap() {
         assert_eq!(depth.ready, CAP + 1, "{depth:?}");
     }
-    let explain = format!("explain (analyze, timing off) {}", survey.statement());
+    let explain = format!("explain (analyze, timing off) {}", stats.statement());
     let rows = sqlx::raw_sql(sqlx::AssertSqlSafe(explain))
         .fetch_all(&pool)
         .await
@@ -110,14 +110,14 @@ async fn what_was_done_is_told_by_the_records_of_deleting_and_of_keeping_tables(
     )
     .await
     .unwrap();
-    let survey = QueueStats::new([&OUTBOX, &own_table::PARCEL]);
+    let stats = QueueStats::new([&OUTBOX, &own_table::PARCEL]);
     let since = OffsetDateTime::now_utc() - std::time::Duration::from_secs(600);
-    let tallies = survey.tallies(&pool, since).await.unwrap();
-    let sum = |table: &str, what: &str| -> i64 {
-        tallies
+    let throughput = stats.throughput(&pool, since).await.unwrap();
+    let sum = |table: &str, outcome: &str| -> i64 {
+        throughput
             .iter()
-            .filter(|tally| tally.work_table == table && tally.what == what)
-            .map(|tally| tally.count)
+            .filter(|bucket| bucket.work_table == table && bucket.outcome == outcome)
+            .map(|bucket| bucket.count)
             .sum()
     };
     assert_eq!(sum("postrider.outbox", "done"), 3);

@@ -1,14 +1,14 @@
-//! Statistics that keep up with tables that grow fast.
+//! Keeps the planner's statistics in step with fast-growing tables.
 //!
-//! PostgreSQL keeps a statement's plan until it looks at the table again, which it does about once a minute. A plan that was
-//! made for a handful of rows reads the whole table each time; once a large job has arrived, a minute of that is long.
+//! PostgreSQL keeps the plan of a prepared statement until the table is analyzed, and autovacuum looks about once a
+//! minute. A plan made for a handful of rows reads the whole table on every call, and a large job makes that minute
+//! expensive.
 
+use postrider::Result;
 use sqlx::PgPool;
 
-use crate::Result;
-
-/// Tables of our schemas that are at least four times what the server believes. What has few pages or rows is read soon
-/// enough by any plan. Only an owner may analyze.
+/// Tables of our schemas that are at least four times as large as their statistics say. Any plan reads a table with few
+/// pages or rows quickly. Only the owner may analyze.
 const OUTGROWN: &str = "
 select format('%I.%I', n.nspname, c.relname)
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -18,12 +18,12 @@ where c.relkind = 'r' and n.nspname in (select schema from postrider.schema_migr
        or pg_stat_get_live_tuples(c.oid) > 4 * greatest(c.reltuples, 500))
 order by 1";
 
-/// Has the server look again at what has outgrown its statistics, and tells which tables those were. All plans for them
-/// are then made anew. Cheap when there are none: call it every few seconds.
+/// Analyzes the tables that have outgrown their statistics and returns their names. The server then plans all
+/// statements on them again. Cheap if there are none: call it every few seconds.
 pub async fn refresh(pool: &PgPool) -> Result<Vec<String>> {
     let tables: Vec<String> = sqlx::query_scalar(OUTGROWN).fetch_all(pool).await?;
     for table in &tables {
-        // Whoever else has the lock looks at it just now.
+        // A held lock means that somebody else is analyzing it.
         let analyze = sqlx::AssertSqlSafe(format!("analyze (skip_locked) {table}"));
         sqlx::query(analyze).execute(pool).await?;
     }
