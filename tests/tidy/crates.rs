@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use crate::{files, read, root};
 
-const SLICES: [&str; 5] = ["exports", "orders", "payments", "evidence", "protocols"];
+const SERVICES: [&str; 5] = ["exports", "orders", "payments", "evidence", "protocols"];
 
-/// The crates of ours that a crate may name; the program may name all.
+/// The workspace crates that a crate may depend on; the program may depend on all.
 fn allowed(name: &str) -> Option<&'static [&'static str]> {
     Some(match name {
         "crashpoint" | "embedded" => &[],
@@ -15,7 +15,7 @@ fn allowed(name: &str) -> Option<&'static [&'static str]> {
         "blob" | "inspect" => &["postrider"],
         "web" => &["postrider", "inspect"],
         "testkit" => &["crashpoint", "embedded"],
-        slice if SLICES.contains(&slice) => &["postrider", "inspect", "web", "blob", "crashpoint"],
+        service if SERVICES.contains(&service) => &["postrider", "inspect", "web", "blob", "crashpoint"],
         "sim" => &[
             "postrider",
             "embedded",
@@ -68,7 +68,7 @@ fn own_dependencies(path: &str, kind: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_crate_knows_only_those_that_the_rule_allows() {
+fn crates_depend_only_on_what_the_rules_allow() {
     for (name, path) in crates() {
         let Some(allowed) = allowed(&name) else {
             continue;
@@ -76,7 +76,7 @@ fn a_crate_knows_only_those_that_the_rule_allows() {
         for other in own_dependencies(&path, "dependencies") {
             assert!(
                 allowed.contains(&other.as_str()),
-                "{name} may not depend on {other}; it may on {allowed:?}"
+                "{name} must not depend on {other}, only on {allowed:?}"
             );
         }
     }
@@ -87,30 +87,30 @@ fn only_services_test_against_the_simulators() {
     for (name, path) in crates() {
         let uses_sim = own_dependencies(&path, "dev-dependencies").contains("sim");
         assert!(
-            !uses_sim || SLICES.contains(&name.as_str()),
+            !uses_sim || SERVICES.contains(&name.as_str()),
             "the tests of {name} depend on sim"
         );
     }
 }
 
 #[test]
-fn no_crate_but_the_program_is_tested_through_a_slice_of_another() {
+fn only_the_program_tests_through_services() {
     for (name, path) in crates() {
         for other in own_dependencies(&path, "dev-dependencies") {
-            let foreign_slice = SLICES.contains(&other.as_str()) && name != "cli";
-            assert!(!foreign_slice, "the tests of {name} name the slice {other}");
+            let foreign = SERVICES.contains(&other.as_str()) && name != "cli";
+            assert!(!foreign, "the tests of {name} use the service {other}");
         }
     }
 }
 
 #[test]
-fn a_slice_never_names_another_slice_in_its_code() {
-    for slice in SLICES {
-        for path in files(&format!("crates/services/{slice}")) {
-            // Samples of a slice need not be text.
+fn services_never_name_each_other() {
+    for service in SERVICES {
+        for path in files(&format!("crates/services/{service}")) {
+            // Samples may be binary.
             let text = std::fs::read(root().join(&path)).unwrap();
             let text = String::from_utf8_lossy(&text);
-            for other in SLICES.iter().filter(|other| **other != slice) {
+            for other in SERVICES.iter().filter(|other| **other != service) {
                 assert!(
                     !text.contains(&format!("postrider_{other}")),
                     "{} names {other}",
@@ -122,7 +122,7 @@ fn a_slice_never_names_another_slice_in_its_code() {
 }
 
 #[test]
-fn every_crate_obeys_the_lints_and_shares_version_and_dependencies() {
+fn crates_inherit_lints_version_and_dependencies() {
     for (name, path) in crates() {
         let manifest = manifest(&path);
         assert_eq!(
@@ -161,14 +161,14 @@ fn every_crate_is_on_the_map() {
 /// A sixth service is a crate and a line in `services.rs` (docs/adding-a-service.md): everything that the console, the
 /// timeline and the operators' API show about a service comes from its description.
 #[test]
-fn the_program_names_no_service_outside_the_modules_that_start_it() {
+fn the_program_names_services_only_where_it_starts_them() {
     for folder in ["console", "operate", "http", "roles"] {
         for path in files(&format!("crates/cli/src/{folder}")) {
             let text = read(&path);
-            for slice in SLICES {
+            for service in SERVICES {
                 assert!(
-                    !text.contains(&format!("postrider_{slice}")),
-                    "{} names the service {slice}; take what you need from its description",
+                    !text.contains(&format!("postrider_{service}")),
+                    "{} names the service {service}; use its description instead",
                     path.display()
                 );
             }
