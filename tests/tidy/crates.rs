@@ -15,7 +15,9 @@ fn allowed(name: &str) -> Option<&'static [&'static str]> {
         "blob" | "inspect" => &["postrider"],
         "web" => &["postrider", "inspect"],
         "testkit" => &["crashpoint", "embedded"],
-        service if SERVICES.contains(&service) => &["postrider", "inspect", "web", "blob", "crashpoint"],
+        service if SERVICES.contains(&service) => {
+            &["postrider", "inspect", "web", "blob", "crashpoint"]
+        }
         "sim" => &[
             "postrider",
             "embedded",
