@@ -45,28 +45,9 @@ pub const fn migrations() -> migrate::MigrationSet {
         "postrider",
         [
             "0001_outbox",
-            "0002_enqueue",
-            "0003_records",
-            "0100_ledger",
-            "0101_inbox",
-            "0102_leader",
-            "0103_breaker",
-            "0200_installation",
-            "0201_subscription",
-            "0202_message_log",
-            "0203_delivery",
-            "0204_publish",
-            "0205_replay",
-            "0206_take_in",
-            "0300_cause",
-            "0301_operation",
-            "0302_trace",
-            "0303_alert",
-            "0304_least_privilege",
-            "0305_completion",
-            "0306_steady_plans",
-            "0307_relay",
-            "0308_keyed"
+            "0002_records",
+            "0003_coordination",
+            "0004_messages"
         ]
     )
 }

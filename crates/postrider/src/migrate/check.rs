@@ -46,9 +46,9 @@ pub enum MigrateError {
         schema: String,
         /// Its file.
         file: String,
-        /// Checksum, or name, of what ran.
+        /// Checksum of what ran.
         recorded: String,
-        /// Checksum, or name, of what the program holds.
+        /// Checksum of what the program holds.
         now: String,
     },
 
@@ -90,6 +90,22 @@ pub enum MigrateError {
         database: i32,
         /// The newest version that the program knows.
         program: i32,
+    },
+
+    /// The database was migrated with other migrations under the same numbers.
+    #[error(
+        "the database's schema {schema} was created by another program or a pre-release of this one: its migration \
+         {version:04} is {recorded}, this program's is {known}; use an empty database (nothing was changed)"
+    )]
+    Unrelated {
+        /// The schema.
+        schema: String,
+        /// The number.
+        version: i32,
+        /// Name of the migration that ran.
+        recorded: String,
+        /// Name of the program's migration.
+        known: &'static str,
     },
 
     /// The set itself is wrong.
@@ -138,6 +154,18 @@ pub(super) fn compare(sets: &[MigrationSet], recorded: &[Recorded]) -> Result<Pl
             .migrations
             .last()
             .map_or(0, |migration| migration.version);
+        // First of all: numbers of unrelated migrations can't be compared.
+        for row in &ran {
+            let known = set.migrations.iter().find(|m| m.version == row.version);
+            if let Some(known) = known.filter(|known| known.name != row.name) {
+                return Err(MigrateError::Unrelated {
+                    schema: row.schema.clone(),
+                    version: row.version,
+                    recorded: row.name.clone(),
+                    known: known.name,
+                });
+            }
+        }
         if newest_ran > newest_known {
             return Err(MigrateError::Newer {
                 schema: set.schema.to_owned(),
@@ -157,18 +185,14 @@ pub(super) fn compare(sets: &[MigrationSet], recorded: &[Recorded]) -> Result<Pl
         }
         for migration in set.migrations {
             let checksum = migration.checksum();
-            let edited = |recorded: &str, now: &str| MigrateError::Edited {
-                schema: set.schema.to_owned(),
-                file: format!("{}.sql", migration.name),
-                recorded: recorded.to_owned(),
-                now: now.to_owned(),
-            };
             match ran.iter().find(|row| row.version == migration.version) {
-                Some(row) if row.name != migration.name => {
-                    return Err(edited(&row.name, migration.name));
-                }
                 Some(row) if row.checksum != checksum => {
-                    return Err(edited(short(&row.checksum), short(&checksum)));
+                    return Err(MigrateError::Edited {
+                        schema: set.schema.to_owned(),
+                        file: format!("{}.sql", migration.name),
+                        recorded: short(&row.checksum).to_owned(),
+                        now: short(&checksum).to_owned(),
+                    });
                 }
                 Some(_) => plan.applied += 1,
                 None if migration.version < newest_ran => {

@@ -144,6 +144,24 @@ async fn a_missing_migration_and_a_newer_schema_are_refused() {
 }
 
 #[tokio::test]
+async fn a_schema_with_other_migrations_under_the_same_numbers_is_refused() {
+    let db = TestDb::new().await;
+    let mut connection = db.connect().await;
+    shop(&[FIRST, SECOND]).run(&mut connection).await.unwrap();
+    const BASELINE: Migration = Migration {
+        name: "0001_baseline",
+        ..FIRST
+    };
+    let error = shop(&[BASELINE]).run(&mut connection).await.unwrap_err();
+    assert!(matches!(error, MigrateError::Unrelated { .. }), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.contains("0001_first") && text.contains("use an empty database"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
 async fn a_number_below_what_ran_is_refused() {
     let db = TestDb::new().await;
     let mut connection = db.connect().await;
