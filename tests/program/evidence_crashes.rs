@@ -16,7 +16,15 @@ const PATIENCE: Duration = Duration::from_secs(180);
 
 #[tokio::test]
 async fn whatever_fails_at_a_crash_point_each_file_is_attached_once_and_told_of_twice() {
-    let points = crash::declared_in(concat!(env!("CARGO_MANIFEST_DIR"), "/../evidence/src"));
+    let crates = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let mut points = crash::declared_in(format!("{crates}/services/evidence/src"));
+    // Its consumers handle batches; those points are the engine's.
+    let engine = crash::declared_in(format!("{crates}/postrider/src/transport"));
+    points.extend(
+        engine
+            .into_iter()
+            .filter(|point| point.contains(".before_batch_")),
+    );
     assert!(points.len() >= 10, "{points:?}");
     let walks: Vec<(String, &str)> = points
         .iter()

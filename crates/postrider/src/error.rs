@@ -7,6 +7,7 @@ use crate::inbox::InboxError;
 use crate::lease::LostLease;
 use crate::ledger::LedgerError;
 use crate::migrate::MigrateError;
+use crate::transport::TransportError;
 
 /// The result of an engine call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -53,6 +54,10 @@ pub enum Error {
     #[error("{0} panicked, which is a bug; nothing is lost, please report it")]
     Panicked(&'static str),
 
+    /// The transport failed; see its error.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+
     /// The part of the program that would have done this has stopped.
     #[error("{0} has stopped; no more work is taken")]
     Stopped(&'static str),
@@ -83,6 +88,7 @@ impl Error {
             Self::Database(error) => database_is_transient(error),
             Self::Migrate(MigrateError::Database(error)) => database_is_transient(error),
             Self::Injected(_) => true,
+            Self::Transport(error) => error.is_transient(),
             Self::Migrate(_)
             | Self::LostLease(_)
             | Self::Invalid { .. }

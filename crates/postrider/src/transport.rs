@@ -27,7 +27,7 @@ use sqlx::{PgConnection, PgPool};
 
 pub use consumer::{Consumer, Delivery, Fate, Receipt};
 pub use message::{Message, MessageId, Origin};
-pub use subscriber::{Handle, Subscriber};
+pub use subscriber::{BatchHandler, BatchOutcome, MessageHandler, Subscriber};
 pub use subscription::Subscription;
 pub use table::DELIVERIES;
 

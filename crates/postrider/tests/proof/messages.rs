@@ -8,8 +8,8 @@ use futures_util::future::BoxFuture;
 use postrider::retry::Policy;
 use postrider::runtime::{BoxError, Verdict};
 use postrider::transport::{
-    Consumer, Delivery, Fate, Handle, Message, Published, Receipt, Subscriber, Subscription,
-    Transport, TransportError,
+    Consumer, Delivery, Fate, Message, MessageHandler, Published, Receipt, Subscriber,
+    Subscription, Transport, TransportError,
 };
 use postrider_transports::PostgresTransport;
 use sqlx::{PgConnection, PgPool};
@@ -35,7 +35,7 @@ pub async fn consume(
             .map_err(|error| TransportError::of_engine("postgres", error))?
             .lease(lease)
             .policy(policy.clone());
-        let handle: Arc<Handle> = Arc::new(
+        let handle: Arc<MessageHandler> = Arc::new(
             move |tx, message| -> BoxFuture<'_, Result<Verdict, BoxError>> {
                 Box::pin(async move {
                     let task: Task = message.read()?;

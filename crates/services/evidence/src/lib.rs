@@ -19,7 +19,6 @@
 
 pub mod cases;
 pub mod cleaning;
-mod consume;
 pub mod counters;
 mod description;
 pub mod events;

@@ -37,8 +37,12 @@ impl Gate {
         }
     }
 
+    pub(crate) const fn pool(&self) -> &PgPool {
+        &self.pool
+    }
+
     /// Something came of artifacts of these jobs: is one of them ready?
-    pub async fn look_at(&self, jobs: &[Uuid]) -> Result<(), Error> {
+    pub async fn check(&self, jobs: &[Uuid]) -> Result<(), Error> {
         for job in summary::candidates(&self.pool, jobs).await? {
             self.decide(job).await?;
         }

@@ -1,25 +1,26 @@
-//! Attach events become tasks.
+//! Consumes attach events: each becomes a task.
 //!
-//! Nothing is decided here: an event is only written down, so that its row gets a worker with a lease of its own. Which
-//! artifacts are acted on is decided when the work begins.
+//! Nothing is decided here. An event is only stored, so that its row gets a worker with a lease of its own; which
+//! artifacts to act on is decided when the work begins. An event that comes twice makes a task that finds nothing to do.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use postrider::{
     Error,
     failure::{Category, Failure},
-    runtime::Verdict,
-    transport::{Message, Subscription, Transport},
+    runtime::{BoxError, Verdict},
+    transport::{
+        BatchHandler, BatchOutcome, Delivery, Message, Subscriber, Subscription, Transport,
+    },
     wake::Waker,
 };
-use sqlx::PgPool;
+use sqlx::{PgConnection, PgPool};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     ATTACH_TASKS,
-    consume::consume,
     events::{AttachEvent, REQUESTS, RETRIES, SCHEMA_VERSION},
     store::attach,
 };
@@ -27,10 +28,9 @@ use crate::{
 /// The consumer group of attach events.
 pub const GROUP: &str = "evidence.attach";
 
-/// Events per round trip.
-const BATCH: usize = 200;
+const MAX_BATCH: usize = 200;
 
-/// Writes events down as they come, until the stop.
+/// Consumes attach events until `stop`.
 pub async fn run(
     pool: PgPool,
     transport: Arc<dyn Transport>,
@@ -38,25 +38,45 @@ pub async fn run(
     stop: CancellationToken,
 ) -> Result<(), Error> {
     let subscription = Subscription::new(GROUP, [REQUESTS, RETRIES])?
-        .prefetch(2 * BATCH)
+        .prefetch(2 * MAX_BATCH)
         .lease(lease);
-    let waker = Waker::new(pool.clone());
-    let work = move |messages: Vec<Message>| {
-        let (pool, waker) = (pool.clone(), waker.clone());
-        async move {
-            let verdicts = arm(&pool, &messages).await?;
-            waker.wake(&ATTACH_TASKS);
-            Ok(verdicts)
-        }
-        .boxed()
-    };
-    consume(transport, subscription, BATCH, Arc::new(work), stop).await
+    let handler = Arc::new(TaskConsumer {
+        pool: pool.clone(),
+        waker: Waker::new(pool.clone()),
+    });
+    let subscriber = Subscriber::batch(transport, subscription, pool, MAX_BATCH, handler);
+    Ok(subscriber.run(stop).await?)
 }
 
-/// Makes a task of each event that can be read; what can't is a dead letter.
-pub async fn arm(pool: &PgPool, messages: &[Message]) -> Result<Vec<Verdict>, Error> {
-    let mut events = Vec::with_capacity(messages.len());
-    let mut verdicts = Vec::with_capacity(messages.len());
+struct TaskConsumer {
+    pool: PgPool,
+    waker: Waker,
+}
+
+impl BatchHandler for TaskConsumer {
+    fn handle<'a>(
+        &'a self,
+        batch: &'a [Delivery],
+    ) -> BoxFuture<'a, Result<BatchOutcome, BoxError>> {
+        Box::pin(async move {
+            let mut tx = self.pool.begin().await?;
+            let messages = batch.iter().map(|delivery| &delivery.message);
+            let verdicts = create_tasks(&mut tx, messages).await?;
+            let waker = self.waker.clone();
+            Ok(BatchOutcome::from(verdicts)
+                .in_transaction(tx)
+                .after_commit(async move { waker.wake(&ATTACH_TASKS) }))
+        })
+    }
+}
+
+/// Creates a task for each event that can be read; any other message is a dead letter.
+pub async fn create_tasks(
+    tx: &mut PgConnection,
+    messages: impl IntoIterator<Item = &Message>,
+) -> Result<Vec<Verdict>, Error> {
+    let mut events = Vec::new();
+    let mut verdicts = Vec::new();
     for message in messages {
         verdicts.push(match read(message) {
             Ok(event) => {
@@ -64,15 +84,15 @@ pub async fn arm(pool: &PgPool, messages: &[Message]) -> Result<Vec<Verdict>, Er
                 Verdict::Done
             }
             Err(failure) => {
-                tracing::error!(%failure, message = %message.id, topic = &*message.topic, "an attach event can't be read");
+                tracing::error!(%failure, message = %message.id, topic = &*message.topic, "unreadable attach event; it becomes a dead letter");
                 Verdict::Dead(failure)
             }
         });
     }
     if !events.is_empty() {
-        attach::arm(pool, &events).await?;
+        attach::create_tasks(tx, &events).await?;
     }
-    postrider_crashpoint::point!("evidence.armed")?;
+    postrider_crashpoint::point!("evidence.tasks_created")?;
     Ok(verdicts)
 }
 
@@ -80,7 +100,7 @@ fn read(message: &Message) -> Result<AttachEvent, Failure> {
     let event: AttachEvent = message.read()?;
     if event.schema_version != SCHEMA_VERSION {
         let message = format!(
-            "schema_version {} is not known here; {SCHEMA_VERSION} is",
+            "schema_version {} is not supported; expected {SCHEMA_VERSION}",
             event.schema_version
         );
         return Err(Failure::with_category(

@@ -9,7 +9,8 @@ use postrider::failure::Failure;
 use postrider::retry::Policy;
 use postrider::runtime::{BoxError, Verdict};
 use postrider::transport::{
-    Handle, Message, MessageId, Published, Subscriber, Subscription, Transport, TransportError,
+    Message, MessageHandler, MessageId, Published, Subscriber, Subscription, Transport,
+    TransportError,
 };
 use postrider_testkit::{TestDb, crash, eventually};
 use postrider_transports::PostgresTransport;
@@ -53,9 +54,9 @@ async fn transport_of(db: &TestDb) -> Arc<PostgresTransport> {
 }
 
 /// Writes its effect, then on every third call fails or panics, so that what was written must not count.
-fn unsteady() -> Arc<Handle> {
+fn unsteady() -> Arc<MessageHandler> {
     let calls = Arc::new(AtomicUsize::new(0));
-    let handle: Arc<Handle> = Arc::new(
+    let handle: Arc<MessageHandler> = Arc::new(
         move |tx, message| -> BoxFuture<'_, Result<Verdict, BoxError>> {
             let call = calls.fetch_add(1, Ordering::Relaxed);
             Box::pin(async move {

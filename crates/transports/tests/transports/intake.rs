@@ -10,7 +10,7 @@ use postrider::outbox::{self, OUTBOX};
 use postrider::publisher::{Publisher, PublisherOptions};
 use postrider::runtime::{BoxError, Verdict, Worker};
 use postrider::transport::{
-    Consumer, Handle, Message, MessageId, Published, Subscriber, Subscription, Transport,
+    Consumer, Message, MessageHandler, MessageId, Published, Subscriber, Subscription, Transport,
 };
 use postrider_testkit::servers::Kind;
 use postrider_testkit::{TestDb, crash, eventually, within};
@@ -256,15 +256,16 @@ async fn every_effect_happens_once_whatever_the_broker_does(kind: Kind) {
         .unwrap();
     let here = transport(kind, server.url(), 1, &orchestrator, Options::default());
     let there = transport(kind, server.url(), 1, &wallet, Options::default());
-    let handle: Arc<Handle> = Arc::new(|tx, message| -> BoxFuture<'_, Result<Verdict, BoxError>> {
-        Box::pin(async move {
-            sqlx::query("insert into effect values ($1)")
-                .bind(message.id.uuid())
-                .execute(tx)
-                .await?;
-            Ok(Verdict::Done)
-        })
-    });
+    let handle: Arc<MessageHandler> =
+        Arc::new(|tx, message| -> BoxFuture<'_, Result<Verdict, BoxError>> {
+            Box::pin(async move {
+                sqlx::query("insert into effect values ($1)")
+                    .bind(message.id.uuid())
+                    .execute(tx)
+                    .await?;
+                Ok(Verdict::Done)
+            })
+        });
     let stop = CancellationToken::new();
     let subscriber = Subscriber::new(Arc::new(there), names.subscription(), wallet.pool(), handle);
     let subscriber = tokio::spawn(subscriber.run(stop.clone()));

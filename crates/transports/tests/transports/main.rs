@@ -1,6 +1,7 @@
 //! Transports against real servers: the conformance suite, and what each can do beyond it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod batches;
 mod brokers;
 mod declaring;
 mod exactly_once;

@@ -1,7 +1,7 @@
-//! Brings a notification to every receiver that is configured.
+//! Delivers a notification to every configured receiver.
 //!
-//! At least once, with an id that never changes: a crash between the receiver's answer and our record of it sends the
-//! same id again. With several receivers, one that has it is not spared while another has not.
+//! At least once, with an id that never changes: a crash between the receiver's response and our record of it sends the
+//! same id again. While one of several receivers fails, the others get the notification again, too.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use postrider::{
     failure::{Category, Failure},
     retry::Policy,
     runtime::Verdict,
-    transport::Message,
+    transport::{Delivery, Message},
 };
 use postrider_web::http_client::webhook::{self, NotTaken, Webhook};
 use sqlx::PgPool;
@@ -19,10 +19,10 @@ use sqlx::PgPool;
 use super::smtp::Mailer;
 use crate::{events::NotificationEvent, settings::Notify, store::summary};
 
-/// Notifications under way at once.
-pub(super) const AT_ONCE: usize = 16;
+/// Maximum concurrent deliveries.
+pub(super) const MAX_CONCURRENT: usize = 16;
 
-/// What can't be set up.
+/// Settings that can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
     /// The webhook can't be prepared.
@@ -32,11 +32,11 @@ pub enum Unusable {
     #[error("evidence.notify.smtp_url can't be used")]
     Smtp(#[from] lettre::transport::smtp::Error),
     /// A mail address can't be used.
-    #[error("{0} is no mail address")]
+    #[error("{0} isn't a mail address")]
     Mailbox(&'static str),
 }
 
-/// Delivers; none, one or several receivers.
+/// Delivers notifications to a webhook, by mail, to both or to nobody.
 pub struct Deliverer {
     pool: PgPool,
     webhook: Option<Webhook>,
@@ -45,7 +45,7 @@ pub struct Deliverer {
 }
 
 impl Deliverer {
-    /// To the receivers of these settings.
+    /// A deliverer to the receivers of these settings.
     pub fn new(pool: PgPool, settings: &Notify) -> Result<Self, Unusable> {
         Ok(Self {
             pool,
@@ -55,13 +55,17 @@ impl Deliverer {
         })
     }
 
-    /// The longest that one delivery may take.
-    pub(super) const fn longest(&self) -> Duration {
+    pub(super) const fn pool(&self) -> &PgPool {
+        &self.pool
+    }
+
+    /// The deadline of one call to a receiver.
+    pub(super) const fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    pub(super) async fn deliver_all(&self, messages: &[Message]) -> Vec<Verdict> {
-        join_all(messages.iter().map(|message| self.deliver(message))).await
+    pub(super) async fn deliver_all(&self, batch: &[Delivery]) -> Vec<Verdict> {
+        join_all(batch.iter().map(|delivery| self.deliver(&delivery.message))).await
     }
 
     async fn deliver(&self, message: &Message) -> Verdict {
@@ -69,25 +73,28 @@ impl Deliverer {
             Ok(event) => event,
             Err(failure) => return Verdict::Dead(failure),
         };
-        match self.bring(&event).await {
+        match self.send(&event).await {
             Ok(()) => Verdict::Done,
-            Err(Trouble::Database(error)) => {
-                tracing::warn!(%error, "a notification waits for the database");
+            Err(DeliveryError::Database(error)) => {
+                tracing::warn!(%error, "a notification could not be read or recorded; retrying");
                 Verdict::Snooze(Duration::from_secs(1))
             }
-            Err(Trouble::Receiver(failure, after)) => {
-                tracing::warn!(%failure, id = %event.notification_id, "a notification was not taken");
+            Err(DeliveryError::Receiver(failure, after)) => {
+                tracing::warn!(%failure, id = %event.notification_id, "a notification was not accepted by its receiver; retrying");
                 Verdict::Retry { failure, after }
             }
         }
     }
 
-    async fn bring(&self, event: &NotificationEvent) -> Result<(), Trouble> {
+    async fn send(&self, event: &NotificationEvent) -> Result<(), DeliveryError> {
         let id = event.notification_id;
         let Some(notification) = summary::notification(&self.pool, id).await? else {
-            let failure =
-                Failure::with_category("UNKNOWN_NOTIFICATION", Category::Data, "no such row");
-            return Err(Trouble::Receiver(failure, None));
+            let failure = Failure::with_category(
+                "UNKNOWN_NOTIFICATION",
+                Category::Data,
+                "there is no notification with this id",
+            );
+            return Err(DeliveryError::Receiver(failure, None));
         };
         if notification.delivered {
             return Ok(());
@@ -99,46 +106,46 @@ impl Deliverer {
             mailer.send(id, &notification).await?;
         }
         postrider_crashpoint::point!("evidence.delivered").map_err(|error| {
-            Trouble::Receiver(Failure::from_error("SYSTEM_ERROR", &error), None)
+            DeliveryError::Receiver(Failure::from_error("SYSTEM_ERROR", &error), None)
         })?;
         if self.webhook.is_none() && self.mailer.is_none() {
-            tracing::info!(job = %notification.file_job_id, kind = notification.kind, "nobody is to be notified");
+            tracing::info!(job = %notification.file_job_id, kind = notification.kind, "no receiver is configured; the notification is only recorded");
             return Ok(());
         }
-        Ok(summary::delivered(&self.pool, id).await?)
+        Ok(summary::mark_delivered(&self.pool, id).await?)
     }
 }
 
-/// None if no address is configured.
+/// `None` if no address is configured.
 fn receiver(settings: &Notify) -> Result<Option<Webhook>, webhook::Unusable> {
     let Some(url) = settings.url.clone() else {
         return Ok(None);
     };
     if settings.secret.is_none() {
-        tracing::warn!("evidence.notify.secret is not set: notifications go out unsigned");
+        tracing::warn!("evidence.notify.secret is not set: notifications are sent unsigned");
     }
     Webhook::new(url, settings.secret.as_deref(), settings.timeout).map(Some)
 }
 
-/// Why a notification is not delivered yet.
-pub(super) enum Trouble {
+/// Why a notification could not be delivered.
+pub(super) enum DeliveryError {
     Database(sqlx::Error),
     Receiver(Failure, Option<Duration>),
 }
 
-impl From<sqlx::Error> for Trouble {
+impl From<sqlx::Error> for DeliveryError {
     fn from(error: sqlx::Error) -> Self {
         Self::Database(error)
     }
 }
 
-impl From<NotTaken> for Trouble {
+impl From<NotTaken> for DeliveryError {
     fn from(refusal: NotTaken) -> Self {
         Self::Receiver(refusal.failure, refusal.after)
     }
 }
 
-/// From seconds to hours, for about a day; then it is a dead letter that can be redriven.
+/// Retries for about a day, then the notification is a dead letter that can be redriven.
 pub(super) fn policy() -> Result<Policy, Error> {
     Policy::exponential(Duration::from_secs(2), Duration::from_secs(7_200), 20)
         .map_err(|error| Error::invalid("evidence.notify", error.to_string()))

@@ -8,7 +8,7 @@ use postrider::failure::{Category, Failure};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::deliver::{Trouble, Unusable};
+use super::deliver::{DeliveryError, Unusable};
 use crate::{settings::Notify, store::summary::Notification};
 
 /// The way to one mailbox.
@@ -38,7 +38,11 @@ impl Mailer {
         }))
     }
 
-    pub(super) async fn send(&self, id: Uuid, notification: &Notification) -> Result<(), Trouble> {
+    pub(super) async fn send(
+        &self,
+        id: Uuid,
+        notification: &Notification,
+    ) -> Result<(), DeliveryError> {
         let mail = Message::builder()
             .from(self.from.clone())
             .to(self.to.clone())
@@ -56,10 +60,10 @@ impl Mailer {
     }
 }
 
-fn refused(error: &(dyn std::error::Error + 'static), category: Category) -> Trouble {
+fn refused(error: &(dyn std::error::Error + 'static), category: Category) -> DeliveryError {
     let failure = Failure::from_error("SMTP", error);
     let failure = Failure::with_category("SMTP", category, failure.message());
-    Trouble::Receiver(failure, None)
+    DeliveryError::Receiver(failure, None)
 }
 
 fn subject(notification: &Notification) -> String {

@@ -4,7 +4,7 @@
 //! artifacts of all jobs.
 
 use postrider::{Error, outbox};
-use sqlx::{PgConnection, PgPool};
+use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -13,8 +13,8 @@ use crate::{
     model::{Code, RetryStatus},
 };
 
-/// Events of rows that do not exist are nobody's: the join drops them.
-const ARM: &str = "
+/// The join drops events whose row doesn't exist.
+const CREATE_TASKS: &str = "
 insert into evidence.attach_task (event_id, file_job_id, file_job_row_id, is_retry)
 select u.event_id, r.file_job_id, r.id, u.is_retry
 from unnest((select $1::uuid[]), (select $2::uuid[]), (select $3::boolean[]))
@@ -190,8 +190,11 @@ pub(crate) struct Written {
 }
 
 /// One task per event.
-pub(crate) async fn arm(pool: &PgPool, events: &[AttachEvent]) -> Result<(), sqlx::Error> {
-    sqlx::query(ARM)
+pub(crate) async fn create_tasks(
+    tx: &mut PgConnection,
+    events: &[AttachEvent],
+) -> Result<(), sqlx::Error> {
+    sqlx::query(CREATE_TASKS)
         .bind(
             events
                 .iter()
@@ -210,7 +213,7 @@ pub(crate) async fn arm(pool: &PgPool, events: &[AttachEvent]) -> Result<(), sql
                 .map(|event| event.event_type == AttachType::Retry)
                 .collect::<Vec<_>>(),
         )
-        .execute(pool)
+        .execute(tx)
         .await
         .map(drop)
 }

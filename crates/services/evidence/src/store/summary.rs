@@ -225,7 +225,7 @@ pub(crate) async fn notification(
         .await
 }
 
-pub(crate) async fn delivered(pool: &PgPool, id: Uuid) -> Result<(), sqlx::Error> {
+pub(crate) async fn mark_delivered(pool: &PgPool, id: Uuid) -> Result<(), sqlx::Error> {
     sqlx::query(DELIVERED)
         .bind(id)
         .execute(pool)

@@ -263,7 +263,9 @@ async fn correction_9_an_event_that_comes_three_times_to_two_workers_attaches_on
     let thrice: Vec<Message> = (0..3)
         .flat_map(|_| events.iter().map(|event| message(REQUESTS, event)))
         .collect();
-    task_consumer::arm(&house.pool, &thrice).await.unwrap();
+    task_consumer::create_tasks(&mut house.connect().await, &thrice)
+        .await
+        .unwrap();
     house.tried(job).await;
     within(LONG, "no task is left", async || {
         house
@@ -280,7 +282,9 @@ async fn correction_9_an_event_that_comes_three_times_to_two_workers_attaches_on
     let thrice: Vec<Message> = (0..3)
         .flat_map(|_| retries.iter().map(|event| message(RETRIES, event)))
         .collect();
-    task_consumer::arm(&house.pool, &thrice).await.unwrap();
+    task_consumer::create_tasks(&mut house.connect().await, &thrice)
+        .await
+        .unwrap();
     house
         .until(job, "both are attached", |view| view["attached"] == 2)
         .await;
@@ -315,7 +319,7 @@ async fn correction_10_a_job_whose_n2_is_out_is_never_changed() {
         "file_job_id": job, "file_job_row_id": row, "case_id": before["rows"][0]["case_id"], "artifacts": [],
         "schema_version": 1
     });
-    task_consumer::arm(&house.pool, &[message(RETRIES, &late)])
+    task_consumer::create_tasks(&mut house.connect().await, &[message(RETRIES, &late)])
         .await
         .unwrap();
     house.schedule().await;
@@ -406,7 +410,7 @@ async fn correction_12_a_retry_repeats_neither_permanent_failures_nor_what_is_no
         "file_job_id": job, "file_job_row_id": row, "case_id": view["rows"][0]["case_id"], "artifacts": [],
         "schema_version": 1
     });
-    task_consumer::arm(&house.pool, &[message(REQUESTS, &again)])
+    task_consumer::create_tasks(&mut house.connect().await, &[message(REQUESTS, &again)])
         .await
         .unwrap();
     within(LONG, "no task is left", async || {
@@ -424,7 +428,7 @@ async fn correction_13_a_delivery_that_dies_marks_its_untried_artifacts_so_that_
     let house = House::new().await;
     let job = house.submit(&[&["a.pdf", "b.pdf"]]).await;
     let events = waiting(&house, REQUESTS).await;
-    task_consumer::arm(&house.pool, &[message(REQUESTS, &events[0])])
+    task_consumer::create_tasks(&mut house.connect().await, &[message(REQUESTS, &events[0])])
         .await
         .unwrap();
     // It has cost ten workers their lives.
