@@ -414,7 +414,7 @@ async fn any_id_leads_from_the_request_to_the_end_in_every_service() {
         &server,
         job,
         "export job",
-        &["submitted", "file made", "completed"],
+        &["submitted", "file generated", "completed"],
     )
     .await;
 

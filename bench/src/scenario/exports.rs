@@ -13,8 +13,8 @@ use postrider::{breaker::Breakers, migrate::Migrator};
 use postrider_blob::{Key, Settings as StoreSettings, Store};
 use postrider_exports::{
     Exports, Settings,
-    accept::Answer,
     model::{JobRequest, Submission},
+    service::AcceptOutcome,
     worker,
 };
 use serde_json::{Value, json};
@@ -198,7 +198,7 @@ impl Stage {
             .accept(&Submission::try_from(request)?, None)
             .await?;
         let seconds = started.elapsed().as_secs_f64();
-        ensure!(matches!(job, Answer::Accepted(_)), "accepted");
+        ensure!(matches!(job, AcceptOutcome::Accepted(_)), "accepted");
         Ok((seconds, memory_peak()? - before))
     }
 

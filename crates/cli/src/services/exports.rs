@@ -1,6 +1,6 @@
 //! Starts exports: the API and the background tasks, from the configuration.
 
-use postrider_exports::{Exports, completion, worker};
+use postrider_exports::{Exports, cleaning, worker};
 
 use super::Start;
 use crate::{
@@ -24,10 +24,10 @@ pub(super) fn tasks(resources: &Resources, config: &Config) -> Result<Vec<Task>,
         &resources.breakers,
         settings.breaker.over(config.breaker),
     )
-    .map_err(|e| Failure::caused(Exit::Config, "exports can't be made", &e))?;
+    .map_err(|e| Failure::caused(Exit::Config, "the exports worker can't start", &e))?;
     let (pool, stop) = (&resources.pool, &resources.stop);
     let every = settings.finalizer_interval();
-    let finalizer = completion::finalizer(pool.clone(), every, stop.clone());
+    let finalizer = cleaning::finalizer(pool.clone(), every, stop.clone());
     Ok(vec![
         Task::new(
             Role::Worker,

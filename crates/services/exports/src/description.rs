@@ -15,9 +15,8 @@ use postrider_web::{
 use serde_json::Value;
 
 use crate::{
-    AT_REST, CHECKS, EXPORT_JOB_INPUT, Exports, codes, completion, counters,
+    CHECKS, EXPORT_JOB_INPUT, Exports, Filter, PARKED_REASONS, codes, gauges,
     model::{JobStatus, JobSummary, Progress},
-    store::Filter,
 };
 
 /// The service's description.
@@ -52,9 +51,9 @@ pub static DESCRIPTION: ServiceDescription = ServiceDescription {
     tables: &[&EXPORT_JOB_INPUT],
     redrive_guards: &[],
     checks: CHECKS,
-    parked_reasons: AT_REST,
-    register_metrics: counters::register,
-    gauges: |pool| Box::pin(completion::readings(pool)),
+    parked_reasons: PARKED_REASONS,
+    register_metrics: gauges::register,
+    gauges: |pool| Box::pin(gauges::read(pool)),
 };
 
 impl Service for Exports {
@@ -63,7 +62,7 @@ impl Service for Exports {
     }
 
     fn timeline<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Vec<Timeline>, sqlx::Error>> {
-        Box::pin(self.trail(id))
+        Box::pin(Self::timeline(self, id))
     }
 
     fn list<'a>(
@@ -75,27 +74,24 @@ impl Service for Exports {
                 status: query.status()?,
                 ..Filter::default()
             };
-            let page = query.page(DESCRIPTION.name)?;
-            let rows = Self::list(self, &filter, page.before, page.rows_to_select()).await?;
+            let cursor = query.cursor.as_ref();
+            let page = Self::list(self, &filter, cursor, ListQuery::limit()).await?;
             // Only open jobs are counted: a job may have a hundred thousand inputs.
-            let open: Vec<&str> = rows
+            let open: Vec<&str> = page
+                .items
                 .iter()
-                .filter(|(_, job)| job.status.is_open())
-                .map(|(_, job)| job.job_id.as_str())
+                .filter(|job| job.status.is_open())
+                .map(|job| job.job_id.as_str())
                 .collect();
             let progress = self.progress_of(&open).await?;
             let progress: HashMap<String, Progress> = progress
                 .into_iter()
                 .map(|progress| (progress.job_id.clone(), progress))
                 .collect();
-            page.answer(
-                rows,
-                |(place, _)| *place,
-                |(_, row)| {
-                    let progress = progress.get(&row.job_id);
-                    summary(row, progress)
-                },
-            )
+            Ok(page.map(|row| {
+                let progress = progress.get(&row.job_id);
+                summary(row, progress)
+            }))
         })
     }
 

@@ -1,4 +1,4 @@
-//! Progress as it happens: whoever watches a job shares one look at the database with all others who do.
+//! Progress streams: all clients that watch a job share one database query.
 
 use std::{
     collections::HashMap,
@@ -15,24 +15,24 @@ use uuid::Uuid;
 
 use crate::{model::Progress, store};
 
-/// The pause between two looks at a job of moderate size.
-const PAUSE: Duration = Duration::from_millis(300);
+/// Interval between two queries of a job of moderate size.
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
-/// Counting so many inputs takes a while: the pause grows with them.
-const INPUTS_PER_PAUSE: u32 = 20_000;
+/// Counting inputs takes a while: the interval grows by one for this many.
+const INPUTS_PER_INTERVAL: u32 = 20_000;
 
-type Seen = watch::Receiver<Option<Progress>>;
+type ProgressReceiver = watch::Receiver<Option<Progress>>;
 
-/// The jobs that are watched. Cheap to clone.
+/// The watched jobs. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Watch {
+pub(crate) struct ProgressStreams {
     pool: PgPool,
     stop: CancellationToken,
-    jobs: Arc<Mutex<HashMap<Uuid, Seen>>>,
+    jobs: Arc<Mutex<HashMap<Uuid, ProgressReceiver>>>,
 }
 
-impl Watch {
-    /// Nobody watches yet. Streams end with the stop, so that they don't hold it back.
+impl ProgressStreams {
+    /// Streams end with `stop`, so that they don't delay a shutdown.
     pub fn new(pool: PgPool, stop: CancellationToken) -> Self {
         Self {
             pool,
@@ -41,66 +41,66 @@ impl Watch {
         }
     }
 
-    /// An event for each change, and a last one called `end` when the job is over.
+    /// An event for each change, and a last one called `end` when the job is finished.
     pub fn events(&self, job: Uuid) -> impl Stream<Item = Result<Event, axum::Error>> + use<> {
-        let (seen, stop) = (self.look_at(job), self.stop.clone());
-        stream::unfold(Some(seen), move |seen| {
+        let (receiver, stop) = (self.subscribe(job), self.stop.clone());
+        stream::unfold(Some(receiver), move |receiver| {
             let stop = stop.clone();
             async move {
-                let mut seen = seen?;
-                stop.run_until_cancelled(seen.changed()).await?.ok()?;
-                let progress = seen.borrow_and_update().clone()?;
-                let over = !progress.status.is_open();
-                let name = if over { "end" } else { "progress" };
+                let mut receiver = receiver?;
+                stop.run_until_cancelled(receiver.changed()).await?.ok()?;
+                let progress = receiver.borrow_and_update().clone()?;
+                let finished = !progress.status.is_open();
+                let name = if finished { "end" } else { "progress" };
                 let event = Event::default().event(name).json_data(&progress);
-                Some((event, (!over).then_some(seen)))
+                Some((event, (!finished).then_some(receiver)))
             }
         })
     }
 
-    fn look_at(&self, job: Uuid) -> Seen {
+    fn subscribe(&self, job: Uuid) -> ProgressReceiver {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(seen) = jobs.get(&job) {
-            let mut seen = seen.clone();
-            seen.mark_changed();
-            return seen;
+        if let Some(receiver) = jobs.get(&job) {
+            let mut receiver = receiver.clone();
+            receiver.mark_changed();
+            return receiver;
         }
-        let (sender, seen) = watch::channel(None);
-        jobs.insert(job, seen.clone());
-        tokio::spawn(self.clone().follow(job, sender));
-        seen
+        let (sender, receiver) = watch::channel(None);
+        jobs.insert(job, receiver.clone());
+        tokio::spawn(self.clone().poll(job, sender));
+        receiver
     }
 
-    /// Looks until the job is over or nobody watches any more.
-    async fn follow(self, job: Uuid, sender: watch::Sender<Option<Progress>>) {
-        let mut pause = PAUSE;
+    /// Queries until the job is finished or nobody watches it.
+    async fn poll(self, job: Uuid, sender: watch::Sender<Option<Progress>>) {
+        let mut interval = POLL_INTERVAL;
         loop {
             match store::progress(&self.pool, job).await {
                 Ok(progress) => {
                     let inputs = u32::try_from(progress.total).unwrap_or(u32::MAX);
-                    pause = PAUSE * (1 + inputs / INPUTS_PER_PAUSE);
-                    let over = !progress.status.is_open();
-                    sender.send_if_modified(|seen| {
-                        let news = seen.as_ref() != Some(&progress);
-                        *seen = Some(progress);
-                        news
+                    interval = POLL_INTERVAL * (1 + inputs / INPUTS_PER_INTERVAL);
+                    let finished = !progress.status.is_open();
+                    sender.send_if_modified(|last| {
+                        let changed = last.as_ref() != Some(&progress);
+                        *last = Some(progress);
+                        changed
                     });
-                    if over {
+                    if finished {
                         break;
                     }
                 }
-                Err(error) => tracing::debug!(%error, "a job's progress can't be read now"),
+                Err(error) => tracing::debug!(%error, "reading a job's progress failed; retrying"),
             }
             if self
                 .stop
-                .run_until_cancelled(tokio::time::sleep(pause))
+                .run_until_cancelled(tokio::time::sleep(interval))
                 .await
                 .is_none()
             {
                 break;
             }
             let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-            // One receiver is the map's own; nobody can come while the map is locked.
+            // One receiver is the map's own, and nobody can subscribe while the map is locked.
             if sender.receiver_count() <= 1 {
                 jobs.remove(&job);
                 return;

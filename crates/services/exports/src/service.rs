@@ -1,108 +1,208 @@
-//! What a person may do to a job: cancel it while it is open, redrive it when it has failed.
+//! The facade that HTTP, the console and tests call: accept, get, list, cancel, redrive.
+
+mod accept;
+
+use std::sync::Arc;
 
 use postrider::{
-    Error,
     audit::{self, AuditEntry},
     lease::{Operator, Queue},
+    ledger::Key,
+    wake::Waker,
 };
+use postrider_blob::Store;
+use postrider_inspect::timeline::Timeline;
+use postrider_web::{Cursor, Limit, Page, Problem, list_of};
 use sqlx::PgPool;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
-use crate::{EXPORT_JOB_INPUT, counters, model::JobStatus, store::closing};
+use crate::{
+    EXPORT_JOB_INPUT, ExportError,
+    events::ProgressStreams,
+    gauges,
+    model::{Input, InputStatus, InputView, JobStatus, JobSummary, Progress, Submission},
+    store::{self, Filter, closing},
+    timeline,
+};
+use accept::Acceptor;
 
-/// Why nothing was done.
-#[derive(Debug, thiserror::Error)]
-pub enum Refused {
-    /// No such job.
-    #[error("no job has this id")]
-    Unknown,
-    /// It is over.
-    #[error("the job is {} and can't be cancelled", .0.as_str())]
-    NotCancellable(JobStatus),
-    /// There is nothing to be done anew.
-    #[error("the job is {} and can't be redriven: {why}", status.as_str())]
-    NotRedrivable {
-        /// Where it stands.
-        status: JobStatus,
-        /// What stands against it.
-        why: &'static str,
-    },
-    /// The database failed.
-    #[error(transparent)]
-    Engine(#[from] Error),
+pub use accept::{AcceptOutcome, SCOPE};
+
+/// The names of the listings in their cursors.
+const JOBS: &str = "exports.jobs";
+const INPUTS: &str = "exports.inputs";
+
+/// The exports service. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Exports(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    pool: PgPool,
+    store: Store,
+    waker: Waker,
+    acceptor: Acceptor,
+    streams: ProgressStreams,
 }
 
-impl From<sqlx::Error> for Refused {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Engine(error.into())
+impl Exports {
+    /// Starts accepting jobs; progress streams end with `stop`. Must be called inside a tokio runtime.
+    #[must_use]
+    pub fn start(pool: PgPool, store: Store, stop: CancellationToken) -> Self {
+        gauges::register();
+        let waker = Waker::new(pool.clone());
+        Self(Arc::new(Inner {
+            acceptor: Acceptor::new(pool.clone(), waker.clone()),
+            streams: ProgressStreams::new(pool.clone(), stop),
+            pool,
+            store,
+            waker,
+        }))
+    }
+
+    /// Accepts a job, or returns the one that the same request created before. Returns once that is durable.
+    pub async fn accept(
+        &self,
+        submission: &Submission,
+        key: Option<&Key>,
+    ) -> Result<AcceptOutcome, ExportError> {
+        Ok(self.0.acceptor.accept(submission, key).await?)
+    }
+
+    /// A job's progress; `None` if there is no such job.
+    pub async fn progress(&self, job_key: &str) -> Result<Option<Progress>, sqlx::Error> {
+        match store::find(&self.0.pool, job_key).await? {
+            Some(job) => store::progress(&self.0.pool, job).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The progress of each of these jobs; unknown ones are left out.
+    pub async fn progress_of(&self, job_keys: &[&str]) -> Result<Vec<Progress>, sqlx::Error> {
+        store::progress_of(&self.0.pool, job_keys).await
+    }
+
+    /// One page of jobs, newest first.
+    pub async fn list(
+        &self,
+        filter: &Filter,
+        cursor: Option<&Cursor>,
+        limit: Limit,
+    ) -> Result<Page<JobSummary>, Problem> {
+        let list = list_of(JOBS, filter)?;
+        let before = cursor.map(|cursor| cursor.decode(&list)).transpose()?;
+        let rows = store::list(&self.0.pool, filter, before, limit.to_select()).await?;
+        let page = Page::cut(rows, limit, &list, |(number, _)| *number)?;
+        Ok(page.map(|(_, job)| job))
+    }
+
+    /// One page of a job's inputs, in the order of the request.
+    pub async fn inputs(
+        &self,
+        job_key: &str,
+        status: Option<InputStatus>,
+        cursor: Option<&Cursor>,
+        limit: Limit,
+    ) -> Result<Page<InputView>, Problem> {
+        let job = self.find(job_key).await?;
+        let list = list_of(INPUTS, &(job, status))?;
+        let after: Option<i64> = cursor.map(|cursor| cursor.decode(&list)).transpose()?;
+        let after = after.unwrap_or_default();
+        let rows = store::inputs(&self.0.pool, job, status, after, limit.to_select()).await?;
+        let page = Page::cut(rows, limit, &list, |(id, _)| *id)?;
+        Ok(page.map(|(_, input)| input))
+    }
+
+    /// The address of a finished input's file.
+    pub async fn file(&self, job_key: &str, input: &Input) -> Result<String, ExportError> {
+        let job = self.find(job_key).await?;
+        let path = store::file(&self.0.pool, job, input).await?;
+        path.ok_or(ExportError::NoFile)
+    }
+
+    /// The timeline of a job, by its key, its id or the id of one of its inputs; empty if there is none.
+    pub async fn timeline(&self, id: &str) -> Result<Vec<Timeline>, sqlx::Error> {
+        timeline::timeline(&self.0.pool, id).await
+    }
+
+    /// Cancels an open job: running inputs finish and keep their result, nothing else starts. Idempotent.
+    pub async fn cancel(&self, job_key: &str, operator: &Operator) -> Result<(), ExportError> {
+        let mut tx = self.0.pool.begin().await?;
+        let locked = closing::lock(&mut tx, job_key).await?;
+        let (job, number, status) = locked.ok_or(ExportError::NotFound)?;
+        match status {
+            JobStatus::Submitted | JobStatus::Running => {}
+            JobStatus::Cancelled => return Ok(()),
+            JobStatus::Completed | JobStatus::Failed => {
+                return Err(ExportError::NotCancellable(status));
+            }
+        }
+        closing::cancel(&mut tx, job).await?;
+        audit::record(&mut tx, operator, audit_entry("cancel", &[number])).await?;
+        tx.commit().await?;
+        gauges::job("cancelled", 1);
+        tracing::info!(job = job_key, by = operator.name, "job cancelled");
+        Ok(())
+    }
+
+    /// Gives the dead inputs of a failed job fresh attempts and resumes the parked ones. Returns the number of dead
+    /// inputs: zero if they were archived meanwhile and only parked ones resume.
+    pub async fn redrive(&self, job_key: &str, operator: &Operator) -> Result<usize, ExportError> {
+        let mut tx = self.0.pool.begin().await?;
+        let locked = closing::lock(&mut tx, job_key).await?;
+        let (job, number, status) = locked.ok_or(ExportError::NotFound)?;
+        let refuse = |reason| ExportError::NotRedrivable { status, reason };
+        match status {
+            JobStatus::Failed => {}
+            JobStatus::Submitted | JobStatus::Running => return Err(refuse("it is still running")),
+            JobStatus::Completed => return Err(refuse("every input has its file")),
+            JobStatus::Cancelled => {
+                return Err(refuse("it was cancelled; submit its inputs again"));
+            }
+        }
+        let dead = closing::dead_inputs(&mut tx, job).await?;
+        // A trigger on the table reopens the job with the first of them, whichever way they are redriven.
+        let redriven = Queue::new(&EXPORT_JOB_INPUT)?
+            .redrive(&mut tx, operator, &dead)
+            .await?;
+        if redriven.ids.is_empty() {
+            if !closing::reopen(&mut tx, job).await? {
+                return Err(refuse(
+                    "its failed inputs were archived and nothing else waits; submit them again",
+                ));
+            }
+            audit::record(&mut tx, operator, audit_entry("redrive", &[number])).await?;
+        }
+        tx.commit().await?;
+        self.0.waker.wake(&EXPORT_JOB_INPUT);
+        let inputs = redriven.ids.len();
+        tracing::info!(job = job_key, inputs, by = operator.name, "job redriven");
+        Ok(inputs)
+    }
+
+    pub(crate) async fn find(&self, job_key: &str) -> Result<Uuid, ExportError> {
+        let job = store::find(&self.0.pool, job_key).await?;
+        job.ok_or(ExportError::NotFound)
+    }
+
+    pub(crate) fn pool(&self) -> &PgPool {
+        &self.0.pool
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    pub(crate) fn streams(&self) -> &ProgressStreams {
+        &self.0.streams
     }
 }
 
-/// Calls a job off: what is running finishes and keeps its result, nothing else is begun. Twice is as good as once.
-pub(crate) async fn cancel(pool: &PgPool, key: &str, operator: &Operator) -> Result<(), Refused> {
-    let mut tx = pool.begin().await?;
-    let locked = closing::lock(&mut tx, key).await?;
-    let (job, number, status) = locked.ok_or(Refused::Unknown)?;
-    match status {
-        JobStatus::Submitted | JobStatus::Running => {}
-        JobStatus::Cancelled => return Ok(()),
-        JobStatus::Completed | JobStatus::Failed => return Err(Refused::NotCancellable(status)),
-    }
-    closing::cancel(&mut tx, job).await?;
-    let deed = AuditEntry {
-        action: "cancel",
+const fn audit_entry<'a>(action: &'static str, items: &'a [i64]) -> AuditEntry<'a> {
+    AuditEntry {
+        action,
         table: "exports.export_job",
-        items: &[number],
-    };
-    audit::record(&mut tx, operator, deed).await?;
-    tx.commit().await?;
-    counters::job("cancelled", 1);
-    tracing::info!(job = key, by = operator.name, "job cancelled");
-    Ok(())
-}
-
-/// Lets the dead inputs of a failed job begin anew, and what was parked with them go on. Says how many were dead: none if
-/// they were archived meanwhile, and what was parked goes on alone.
-pub(crate) async fn redrive(
-    pool: &PgPool,
-    key: &str,
-    operator: &Operator,
-) -> Result<usize, Refused> {
-    let mut tx = pool.begin().await?;
-    let locked = closing::lock(&mut tx, key).await?;
-    let (job, number, status) = locked.ok_or(Refused::Unknown)?;
-    let refused = |why| Refused::NotRedrivable { status, why };
-    match status {
-        JobStatus::Failed => {}
-        JobStatus::Submitted | JobStatus::Running => return Err(refused("it is still running")),
-        JobStatus::Completed => return Err(refused("every input has its file")),
-        JobStatus::Cancelled => {
-            return Err(refused("it was called off; submit its inputs again"));
-        }
+        items,
     }
-    let dead = closing::dead(&mut tx, job).await?;
-    // A trigger on the table reopens the job with the first of them, whatever door they come back through.
-    let redriven = Queue::new(&EXPORT_JOB_INPUT)?
-        .redrive(&mut tx, operator, &dead)
-        .await?;
-    if redriven.ids.is_empty() {
-        if !closing::open_again(&mut tx, job).await? {
-            return Err(refused(
-                "its failed inputs were archived and nothing else waits; submit them again",
-            ));
-        }
-        let deed = AuditEntry {
-            action: "redrive",
-            table: "exports.export_job",
-            items: &[number],
-        };
-        audit::record(&mut tx, operator, deed).await?;
-    }
-    tx.commit().await?;
-    tracing::info!(
-        job = key,
-        inputs = redriven.ids.len(),
-        by = operator.name,
-        "job redriven"
-    );
-    Ok(redriven.ids.len())
 }

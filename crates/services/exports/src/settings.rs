@@ -1,4 +1,4 @@
-//! What can be configured about exports: the section `[exports]`.
+//! The configuration section `[exports]`.
 
 use std::{fmt, time::Duration};
 
@@ -11,29 +11,29 @@ use url::Url;
 
 use crate::source::Template;
 
-/// The longest wait between two attempts.
-const LONGEST_DELAY: Duration = Duration::from_secs(300);
+/// Maximum delay between two attempts.
+const MAX_DELAY: Duration = Duration::from_secs(300);
 
-/// By which share a wait may be shorter or longer.
+/// Fraction by which a delay may be shorter or longer.
 const JITTER: f64 = 0.2;
 
 /// `[exports]`
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// So many files are made at once, each with a connection to the source.
+    /// Maximum number of files generated concurrently, each with a connection to the source.
     pub concurrency: u32,
-    /// Where the rows come from.
+    /// The database that the rows come from.
     pub source: SourceSettings,
-    /// The worker.
+    /// Worker settings.
     pub worker: WorkerSettings,
-    /// Retries.
+    /// Retry policy.
     pub retry: RetrySettings,
-    /// Files.
+    /// File settings.
     pub file: FileSettings,
-    /// The finalizer.
+    /// Finalizer settings.
     pub finalizer: FinalizerSettings,
-    /// When the store is left alone, where that differs from the common settings.
+    /// Breaker settings that differ from the common ones.
     pub breaker: BreakerOverride,
 }
 
@@ -41,12 +41,12 @@ pub struct Settings {
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceSettings {
-    /// Absent: the program's own database.
+    /// The database's address; if absent, the program's own database.
     #[serde(deserialize_with = "address")]
     pub url: Option<Url>,
-    /// With `$1` (index key), `$2` (date as yyyymmdd) and `$3` (indicator).
+    /// The query, with `$1` (index key), `$2` (date as yyyymmdd) and `$3` (indicator).
     pub query: String,
-    /// May a file have no rows?
+    /// Whether a file may have no rows.
     pub allow_empty: bool,
 }
 
@@ -54,9 +54,9 @@ pub struct SourceSettings {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkerSettings {
-    /// How work is claimed.
+    /// Claim settings.
     pub poll: PollSettings,
-    /// Leases.
+    /// Lease settings.
     pub lease: Lease,
 }
 
@@ -64,7 +64,7 @@ pub struct WorkerSettings {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PollSettings {
-    /// At most so many inputs per claim.
+    /// Maximum number of inputs per claim.
     pub batch_size: u32,
 }
 
@@ -72,9 +72,9 @@ pub struct PollSettings {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetrySettings {
-    /// So many attempts, the first included.
+    /// Maximum number of attempts, including the first.
     pub max_attempts: u32,
-    /// The wait after the first failure; it doubles.
+    /// Delay after the first failure; doubles with each further one.
     pub base_delay_ms: u64,
 }
 
@@ -82,9 +82,9 @@ pub struct RetrySettings {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileSettings {
-    /// Compress files.
+    /// Whether files are compressed.
     pub gzip: bool,
-    /// Reuse.
+    /// Reuse of existing files.
     pub reuse: ReuseSettings,
 }
 
@@ -92,9 +92,9 @@ pub struct FileSettings {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReuseSettings {
-    /// May a file be reused at all?
+    /// Whether existing files are reused.
     pub enabled: bool,
-    /// Not for days younger than this.
+    /// Minimum age in days of the effective date.
     pub days: i32,
 }
 
@@ -102,7 +102,7 @@ pub struct ReuseSettings {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FinalizerSettings {
-    /// How often.
+    /// Interval between two runs.
     pub interval_ms: u64,
 }
 
@@ -112,19 +112,19 @@ impl Settings {
         let backoff = Backoff::Exponential {
             initial: Duration::from_millis(self.retry.base_delay_ms),
             multiplier: 2.0,
-            cap: LONGEST_DELAY,
+            cap: MAX_DELAY,
             jitter: JITTER,
         };
         Policy::new(backoff, self.retry.max_attempts)
     }
 
-    /// How often the finalizer runs.
+    /// Interval between two runs of the finalizer.
     #[must_use]
     pub const fn finalizer_interval(&self) -> Duration {
         Duration::from_millis(self.finalizer.interval_ms)
     }
 
-    /// What only shows when values are used. (key, what is wrong)
+    /// Invalid values, as pairs of key and problem.
     #[must_use]
     pub fn contradictions(&self) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
@@ -174,7 +174,7 @@ impl Settings {
 }
 
 impl fmt::Debug for SourceSettings {
-    /// What an address may carry does not belong in a log.
+    /// Without the address, which may contain credentials.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SourceSettings")
             .field("host", &self.url.as_ref().and_then(Url::host_str))

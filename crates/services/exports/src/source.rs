@@ -1,4 +1,4 @@
-//! Where the rows of a file come from: a query, streamed as CSV through COPY, so that memory does not grow with the file.
+//! The rows of a file: a query, streamed as CSV through COPY, so that memory doesn't grow with the file.
 
 mod template;
 
@@ -16,12 +16,16 @@ pub use template::{Template, TemplateError};
 
 use crate::{file::File, model::Input, settings::SourceSettings};
 
-/// Rows are handed on in pieces of about this size.
-const PIECE: usize = 256 * 1024;
-const SMALL: usize = 16 * 1024;
+/// Size of the chunks that are written to the file, approximately.
+const CHUNK_SIZE: usize = 256 * 1024;
 
-/// So long a connection is good for the next file without a question.
-const WARM: Duration = Duration::from_secs(1);
+/// Initial buffer; most files are small.
+const INITIAL_BUFFER: usize = 16 * 1024;
+
+/// A connection that was used within this time is reused without a check.
+const WARM_FOR: Duration = Duration::from_secs(1);
+
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why the source can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +48,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Opens the configured source with so many connections of its own; without an address it is `own`'s database.
+    /// Opens the configured source with a pool of its own; without an address, on `own`'s database.
     pub fn open(
         settings: &SourceSettings,
         own: &PgPool,
@@ -59,7 +63,7 @@ impl Source {
         };
         let pool = pool::options()
             .max_connections(connections)
-            .acquire_timeout(Duration::from_secs(10))
+            .acquire_timeout(ACQUIRE_TIMEOUT)
             .connect_lazy_with(options);
         Ok(Self {
             pool,
@@ -69,13 +73,13 @@ impl Source {
         })
     }
 
-    /// May a file have no rows?
+    /// Whether a file may have no rows.
     #[must_use]
     pub const fn allows_empty(&self) -> bool {
         self.allow_empty
     }
 
-    /// Begins to read the rows for an input.
+    /// Prepares reading the rows for an input.
     pub(crate) async fn rows(&self, input: &Input) -> Result<Rows, sqlx::Error> {
         let date = format!("{:08}", input.effective_date);
         let query = self
@@ -93,16 +97,15 @@ impl Source {
     }
 }
 
-/// Connections that were used just now: giving one back to the pool is a question to the server, which small files would
-/// feel.
+/// Recently used connections: returning one to the pool costs a round trip, which is noticeable with small files.
 #[derive(Debug, Default)]
 struct Warm(Mutex<Vec<(PoolConnection<Postgres>, Instant)>>);
 
 impl Warm {
     fn take(&self) -> Option<PoolConnection<Postgres>> {
         let mut warm = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // The others go back to the pool.
-        warm.retain(|(_, used)| used.elapsed() < WARM);
+        // Dropping returns the others to the pool.
+        warm.retain(|(_, used)| used.elapsed() < WARM_FOR);
         warm.pop().map(|(connection, _)| connection)
     }
 
@@ -112,47 +115,46 @@ impl Warm {
     }
 }
 
-/// The rows for one input, not read yet.
+/// The unread rows for one input.
 pub(crate) struct Rows {
     connection: Option<PoolConnection<Postgres>>,
     warm: Arc<Warm>,
     statement: String,
 }
 
-/// What ended the reading early.
+/// Why copying the rows failed.
 #[derive(Debug)]
-pub(crate) enum Ended {
-    /// The source failed.
+pub(crate) enum CopyError {
+    /// The source can't be read.
     Source(sqlx::Error),
-    /// The file could not be written.
-    Sink(postrider_blob::Error),
+    /// The file can't be written.
+    Store(postrider_blob::Error),
 }
 
 impl Rows {
-    /// Writes everything to the file; says whether there was any row below the header.
-    pub async fn pour(mut self, file: &mut File) -> Result<bool, Ended> {
+    /// Copies everything to the file; returns whether there was any row below the header.
+    pub async fn copy_to(mut self, file: &mut File) -> Result<bool, CopyError> {
         let Some(connection) = self.connection.as_deref_mut() else {
             return Ok(false);
         };
         let copied = connection.copy_out_raw(&self.statement).await;
-        let mut stream = copied.map_err(Ended::Source)?;
-        // Most files are small; a large one makes itself room.
-        let mut piece = BytesMut::with_capacity(SMALL);
+        let mut stream = copied.map_err(CopyError::Source)?;
+        let mut chunk = BytesMut::with_capacity(INITIAL_BUFFER);
         let mut header = Header::default();
-        while let Some(row) = stream.try_next().await.map_err(Ended::Source)? {
-            header.saw(&row);
-            piece.extend_from_slice(&row);
-            if piece.len() >= PIECE {
-                let full = piece.split().freeze();
-                file.write(full).await.map_err(Ended::Sink)?;
-                piece.reserve(PIECE + PIECE / 8);
+        while let Some(row) = stream.try_next().await.map_err(CopyError::Source)? {
+            header.scan(&row);
+            chunk.extend_from_slice(&row);
+            if chunk.len() >= CHUNK_SIZE {
+                let full = chunk.split().freeze();
+                file.write(full).await.map_err(CopyError::Store)?;
+                chunk.reserve(CHUNK_SIZE + CHUNK_SIZE / 8);
             }
         }
         drop(stream);
-        if !piece.is_empty() {
-            file.write(piece.freeze()).await.map_err(Ended::Sink)?;
+        if !chunk.is_empty() {
+            file.write(chunk.freeze()).await.map_err(CopyError::Store)?;
         }
-        // Everything was read: others may use the connection.
+        // Everything was read, so the connection can be reused.
         if let Some(connection) = self.connection.take() {
             self.warm.put(connection);
         }
@@ -161,7 +163,7 @@ impl Rows {
 }
 
 impl Drop for Rows {
-    /// A connection in the middle of a COPY is of no use to anybody.
+    /// A connection in the middle of a COPY can't be reused.
     fn drop(&mut self) {
         if let Some(connection) = self.connection.take() {
             drop(connection.detach());
@@ -169,7 +171,7 @@ impl Drop for Rows {
     }
 }
 
-/// Finds the end of the header, whose names may have line breaks in them.
+/// Finds the end of the CSV header, whose names may contain line breaks.
 #[derive(Debug, Default)]
 struct Header {
     quoted: bool,
@@ -178,7 +180,7 @@ struct Header {
 }
 
 impl Header {
-    fn saw(&mut self, bytes: &[u8]) {
+    fn scan(&mut self, bytes: &[u8]) {
         if self.below {
             return;
         }
@@ -206,7 +208,9 @@ mod tests {
 
     fn has_rows(pieces: &[&str]) -> bool {
         let mut header = Header::default();
-        pieces.iter().for_each(|piece| header.saw(piece.as_bytes()));
+        pieces
+            .iter()
+            .for_each(|piece| header.scan(piece.as_bytes()));
         header.has_rows_below()
     }
 

@@ -1,9 +1,11 @@
-//! All SQL of the slice: here what clients send and see; [`work`] is what workers do, [`closing`] how jobs end.
+//! All SQL of the slice: here what clients send and see; [`work`] and [`fast_path`] are the workers', [`closing`] closes and
+//! reopens jobs, [`timeline`] reads a job's history.
 //!
-//! Whoever locks a job and its inputs locks the job first.
+//! Lock order: a job before its inputs.
 
 pub(crate) mod closing;
 pub(crate) mod fast_path;
+pub(crate) mod timeline;
 pub(crate) mod work;
 
 use sqlx::{PgConnection, PgPool};
@@ -13,7 +15,7 @@ use crate::model::{
     FileView, Input, InputStatus, InputView, JobStatus, JobSummary, Progress, Submission,
 };
 
-/// The key of a new job: the day in UTC by the database's clock, and a number that grows past six digits if it must.
+/// A job's key is the UTC date by the database's clock and a number of at least six digits.
 const INSERT_JOB: &str = "
 insert into exports.export_job (job_id, number, job_key, total_inputs)
 select $1, n.number,
@@ -23,7 +25,7 @@ select $1, n.number,
 from (select nextval('exports.export_job_number') as number) n
 returning job_key";
 
-/// In the client's order, so that claims and listings follow it.
+/// In the client's order, which claims and listings follow.
 const INSERT_INPUTS: &str = "
 insert into exports.export_job_input (input_id, job_id, index_key, effective_date, asof_indicator)
 select u.input, $1, u.key, u.day, u.asof
@@ -34,7 +36,7 @@ const FIND_ALL: &str = "select job_id from exports.export_job where job_key = an
 
 const FIND: &str = "select job_id from exports.export_job where job_key = $1";
 
-/// `retrying` are those of the waiting that have failed before. What is not there was given up and archived.
+/// `retrying` are waiting inputs that have failed before. A missing input is an archived dead letter.
 const PROGRESS: &str = "
 select j.job_key, j.status, j.total_inputs::bigint as total,
        j.error_message || case when c.kept < j.total_inputs
@@ -65,7 +67,7 @@ const FILE: &str = "
 select s3_path from exports.export_job_input
 where job_id = $1 and index_key = $2 and effective_date = $3 and asof_indicator = $4 and status = 'SUCCEEDED'";
 
-/// Index: the unique number, or the one on status and number.
+/// Index: export_job's unique number, or the one on status and number.
 const LIST: &str = "
 select j.number, j.job_key, j.status, j.total_inputs, j.requested_at, j.started_at, j.completed_at, j.error_message
 from exports.export_job j
@@ -75,7 +77,7 @@ where j.number < coalesce($1, 9223372036854775807)
   and ($4::timestamptz is null or j.requested_at < $4)
 order by j.number desc limit $5";
 
-/// Index: export_job_input_job. The path is shown when the input is finished, for only then it is final.
+/// Index: export_job_input_job. The path is final, and shown, once the input is finished.
 const INPUTS: &str = "
 select i.id, i.index_key, i.effective_date, i.asof_indicator, i.status, i.attempt_count,
        i.status = 'SUCCEEDED' and i.is_reused as is_reused,
@@ -84,7 +86,7 @@ from exports.export_job_input i
 where i.job_id = $1 and i.id > $2 and ($3::text is null or i.status = $3)
 order by i.id limit $4";
 
-/// Writes a job and its inputs; gives the job's key.
+/// Inserts a job and its inputs; returns the job's key.
 pub(crate) async fn insert(
     tx: &mut PgConnection,
     submission: &Submission,
@@ -111,7 +113,7 @@ pub(crate) async fn insert(
     Ok(key)
 }
 
-/// The job of this key.
+/// The id of the job with this key.
 pub(crate) async fn find(pool: &PgPool, key: &str) -> Result<Option<Uuid>, sqlx::Error> {
     sqlx::query_scalar(FIND)
         .bind(key)
@@ -119,12 +121,12 @@ pub(crate) async fn find(pool: &PgPool, key: &str) -> Result<Option<Uuid>, sqlx:
         .await
 }
 
-/// How far a job has come.
+/// A job's progress.
 pub(crate) async fn progress(pool: &PgPool, job: Uuid) -> Result<Progress, sqlx::Error> {
     sqlx::query_as(PROGRESS).bind([job]).fetch_one(pool).await
 }
 
-/// How far the jobs of these keys have come.
+/// The progress of the jobs with these keys.
 pub(crate) async fn progress_of(
     pool: &PgPool,
     keys: &[&str],
@@ -137,20 +139,20 @@ pub(crate) async fn progress_of(
 }
 
 #[derive(sqlx::FromRow)]
-struct Placed<T> {
+struct WithId<T> {
     id: i64,
     #[sqlx(flatten)]
     row: T,
 }
 
-/// Finished inputs behind the place `after`, each with its own.
+/// Finished inputs after the id `after`, each with its id.
 pub(crate) async fn files(
     pool: &PgPool,
     job: Uuid,
     after: i64,
     limit: i64,
 ) -> Result<Vec<(i64, FileView)>, sqlx::Error> {
-    let rows: Vec<Placed<FileView>> = sqlx::query_as(FILES)
+    let rows: Vec<WithId<FileView>> = sqlx::query_as(FILES)
         .bind(job)
         .bind(after)
         .bind(limit)
@@ -159,7 +161,7 @@ pub(crate) async fn files(
     Ok(rows.into_iter().map(|row| (row.id, row.row)).collect())
 }
 
-/// Where the file of an input is, once it is.
+/// The address of a finished input's file.
 pub(crate) async fn file(
     pool: &PgPool,
     job: Uuid,
@@ -177,12 +179,12 @@ pub(crate) async fn file(
 /// Which jobs are listed.
 #[derive(Debug, Clone, Default, serde::Serialize)]
 pub struct Filter {
-    /// Where they stand.
+    /// With this status.
     pub status: Option<JobStatus>,
-    /// Accepted then or later.
+    /// Accepted at or after this time.
     #[serde(with = "time::serde::timestamp::nanoseconds::option")]
     pub since: Option<time::OffsetDateTime>,
-    /// Accepted before.
+    /// Accepted before this time.
     #[serde(with = "time::serde::timestamp::nanoseconds::option")]
     pub until: Option<time::OffsetDateTime>,
 }
@@ -194,7 +196,7 @@ struct Numbered {
     job: JobSummary,
 }
 
-/// The newest first, older than the job `before`; each with its place.
+/// Jobs with a number below `before`, newest first, each with its number.
 pub(crate) async fn list(
     pool: &PgPool,
     filter: &Filter,
@@ -212,7 +214,7 @@ pub(crate) async fn list(
     Ok(rows.into_iter().map(|row| (row.number, row.job)).collect())
 }
 
-/// A job's inputs in the order of the request, behind the place `after`.
+/// A job's inputs after the id `after`, in the order of the request.
 pub(crate) async fn inputs(
     pool: &PgPool,
     job: Uuid,
@@ -220,7 +222,7 @@ pub(crate) async fn inputs(
     after: i64,
     limit: i64,
 ) -> Result<Vec<(i64, InputView)>, sqlx::Error> {
-    let rows: Vec<Placed<InputView>> = sqlx::query_as(INPUTS)
+    let rows: Vec<WithId<InputView>> = sqlx::query_as(INPUTS)
         .bind(job)
         .bind(after)
         .bind(status)

@@ -1,4 +1,4 @@
-//! The words in which `exports.export_job_input` speaks the engine's lifecycle.
+//! `exports.export_job_input` as a work table, and the invariants that the doctor checks.
 
 use postrider::lease::{Columns, Finish, States, WorkTable};
 use postrider_inspect::doctor::{Check, Severity};
@@ -35,7 +35,7 @@ pub static EXPORT_JOB_INPUT: WorkTable = WorkTable {
     },
     state_type: "text",
     kind: None,
-    // The fence goes along: what a file is, and where, is written in batches before the input is settled.
+    // With the fence: files are recorded in batches, by claim.
     payload: "json_build_object('fence', t.fence, 'job', t.job_id, 'indexKey', t.index_key, \
               'effectiveDate', t.effective_date, 'asofindicator', t.asof_indicator)",
     headers: None,
@@ -48,18 +48,18 @@ pub static EXPORT_JOB_INPUT: WorkTable = WorkTable {
 const JOB_FAILED: &str = "the job is FAILED";
 const JOB_CANCELLED: &str = "the job is CANCELLED";
 
-/// The words with which inputs of a closed job are parked: they wait for whatever opens it again.
-pub const AT_REST: &[&str] = &[JOB_FAILED, JOB_CANCELLED];
+/// Why inputs are parked while their job is closed; a redrive of the job resumes them.
+pub const PARKED_REASONS: &[&str] = &[JOB_FAILED, JOB_CANCELLED];
 
-/// Why the inputs of a job that was closed so are parked.
-pub(crate) const fn why_parked(status: JobStatus) -> &'static str {
+/// Why the inputs of a job with this status are parked.
+pub(crate) const fn parked_reason(status: JobStatus) -> &'static str {
     match status {
         JobStatus::Cancelled => JOB_CANCELLED,
         _ => JOB_FAILED,
     }
 }
 
-/// What must hold between jobs, inputs and files.
+/// Invariants between jobs, inputs and files.
 pub const CHECKS: &[Check] = &[
     Check {
         name: "exports/jobs-follow-inputs",
@@ -74,8 +74,8 @@ pub const CHECKS: &[Check] = &[
                   and not exists (select 1 from exports.export_job_input i
                                   where i.job_id = j.job_id and i.finished_at > now() - interval '5 minutes')
                 limit 1000",
-        what: "open jobs whose inputs are all finished, or of which one is dead",
-        advice: "is a process with the role scheduler running? Its finalizer closes them",
+        what: "open jobs whose inputs are all finished, or that have a dead input",
+        advice: "make sure that a process with the role scheduler is running: its finalizer closes them",
     },
     Check {
         name: "exports/completed-is-complete",
@@ -86,7 +86,7 @@ pub const CHECKS: &[Check] = &[
                               where i.job_id = j.job_id and i.finished_at is null)
                 limit 1000",
         what: "completed jobs with unfinished inputs",
-        advice: "look at each with `postrider exports show JOB`; report it as a bug",
+        advice: "inspect each with `postrider exports show JOB`; report it as a bug",
     },
     Check {
         name: "exports/parked-with-its-job",
@@ -95,7 +95,7 @@ pub const CHECKS: &[Check] = &[
                 where j.completed_at is null and i.finished_at is null and i.next_retry_at = 'infinity'
                   and i.parked in ('the job is FAILED', 'the job is CANCELLED')
                 limit 1000",
-        what: "inputs of open jobs that are parked as if their job were closed: nobody will claim them",
+        what: "inputs of open jobs that are parked as if their job were closed: no worker will claim them",
         advice: "set their next_retry_at to now() and their parked to null; report it as a bug",
     },
     Check {
@@ -105,7 +105,7 @@ pub const CHECKS: &[Check] = &[
                 left join exports.export_artifact a using (index_key, effective_date, asof_indicator)
                 where i.finished_at > now() - interval '1 day' and i.status = 'SUCCEEDED' and a.artifact_id is null
                 limit 1000",
-        what: "finished inputs whose key is not in export_artifact",
-        advice: "the next job makes the file anew; report it as a bug",
+        what: "finished inputs whose file isn't registered in export_artifact",
+        advice: "the next job generates the file again; report it as a bug",
     },
 ];

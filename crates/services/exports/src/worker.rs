@@ -1,8 +1,12 @@
-//! Makes files: look whether there is one, else take the right to make it, make it, register it.
+//! Generates files: reuse an existing one, or lock the file, generate it and register it.
 //!
-//! An input is worked on only while its job is open, which is looked at once more right before the file is begun. What
-//! became of it is written together with the registry's entry and the input's settling, when the file is whole and not
-//! before. A worker that dies in between leaves a file that its successor makes anew, in the same place.
+//! An input is worked on only while its job is open, which is checked again right before its file is started. The input's
+//! file is recorded together with the registry entry and the settlement, once the file is complete. If a worker dies in
+//! between, its successor generates the file again at the same path.
+
+mod completer;
+mod dependency;
+mod reuse;
 
 use std::{
     collections::HashSet,
@@ -27,64 +31,65 @@ use uuid::Uuid;
 
 use crate::{
     EXPORT_JOB_INPUT, Settings,
-    completion::Completer,
-    counters,
-    dependency::Dependency,
+    error::FileError,
     file::{self, File},
+    gauges,
     model::Input,
-    reuse::Reuse,
-    source::{Ended, Source, SourceError},
+    source::{CopyError, Source, SourceError},
     store::{
         closing,
-        work::{self, Found, Held, Standing},
+        work::{self, Claim, InputContext, InputFile},
     },
-    trouble::Trouble,
 };
+use completer::Completer;
+pub(crate) use completer::complete;
+use dependency::Dependency;
+use reuse::Reuse;
 
-/// The breakers' names.
+/// Name of the breaker around the object store.
 pub const STORE: &str = "exports.store";
-/// The breakers' names.
+/// Name of the breaker around the source database.
 pub const SOURCE: &str = "exports.source";
 
-/// Somebody else makes this very file: it will be there soon.
-const BUSY: Duration = Duration::from_millis(500);
+/// Snooze while another worker generates the same file.
+const LOCKED_DELAY: Duration = Duration::from_millis(500);
 
-/// The lease is lost, or the job closed: the finalizer parks what is left of it.
-const NOT_OURS: Duration = Duration::from_secs(5);
+/// Snooze when the lease is lost or the job is closed; the finalizer parks the input.
+const NOT_OURS_DELAY: Duration = Duration::from_secs(5);
 
-/// An outage took the last attempt but one; the last is kept for when it is over.
-const OUTAGE: Duration = Duration::from_secs(10);
+/// Snooze when an outage would spend the last attempt: that one is kept for after the outage.
+const OUTAGE_DELAY: Duration = Duration::from_secs(10);
 
-/// What a claim gives us of an input.
+/// The payload of a claimed input.
 #[derive(Debug, Deserialize)]
-struct Work {
+struct ClaimedInput {
     fence: i64,
     job: Uuid,
     #[serde(flatten)]
-    input: Loose,
+    input: InputKey,
 }
 
-/// An input among other fields; stored ones were checked when they came.
+/// An [`Input`] among other fields, which that type would reject.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Loose {
+struct InputKey {
     index_key: String,
     effective_date: i32,
     #[serde(rename = "asofindicator")]
     asof_indicator: String,
 }
 
-impl From<Loose> for Input {
-    fn from(loose: Loose) -> Self {
+impl From<InputKey> for Input {
+    fn from(key: InputKey) -> Self {
         Self {
-            index_key: loose.index_key,
-            effective_date: loose.effective_date,
-            asof_indicator: loose.asof_indicator,
+            index_key: key.index_key,
+            effective_date: key.effective_date,
+            asof_indicator: key.asof_indicator,
         }
     }
 }
 
-/// Why there is no worker.
+/// Why the worker can't be built.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
     /// The source can't be used.
@@ -95,7 +100,7 @@ pub enum WorkerError {
     Engine(#[from] Error),
 }
 
-/// The worker over the inputs. Call it inside a tokio runtime.
+/// The worker for export inputs. Must be called inside a tokio runtime.
 pub fn worker(
     pool: PgPool,
     store: Store,
@@ -107,19 +112,19 @@ pub fn worker(
         .policy()
         .map_err(|error| Error::invalid("exports.retry", error.to_string()))?;
     let batch = settings.worker.poll.batch_size;
-    let at_once = batch.max(settings.concurrency) as usize;
+    let concurrency = batch.max(settings.concurrency) as usize;
     let exporter = Arc::new(Exporter {
-        // One more for an input that was lost before.
+        // One more for an input whose worker was lost before.
         source: Source::open(&settings.source, &pool, settings.concurrency + 1)?,
         slots: Semaphore::new(settings.concurrency as usize),
         gzip: settings.file.gzip,
         policy: policy.clone(),
-        to_store: Dependency::new(breakers.get_with(STORE, breaker)),
-        to_source: Dependency::new(breakers.get_with(SOURCE, breaker)),
-        opener: opener(&pool, settings, at_once),
-        taker: taker(&pool, at_once),
-        doorkeeper: doorkeeper(&pool, at_once),
-        looker: looker(&store, at_once),
+        store_calls: Dependency::new(breakers.get_with(STORE, breaker)),
+        source_calls: Dependency::new(breakers.get_with(SOURCE, breaker)),
+        contexts: contexts(&pool, settings, concurrency),
+        file_locks: file_locks(&pool, concurrency),
+        open_jobs: open_jobs(&pool, concurrency),
+        existing_files: existing_files(&store, concurrency),
         store,
     });
     let completer = Arc::new(Completer::start(pool.clone()));
@@ -127,39 +132,39 @@ pub fn worker(
         pool: pool.clone(),
         store: exporter.store.clone(),
         settings: settings.file.reuse,
-        to_store: Dependency::new(breakers.get_with(STORE, breaker)),
+        store_calls: Dependency::new(breakers.get_with(STORE, breaker)),
         completer: Arc::clone(&completer),
         progress: Mutex::default(),
     });
-    counters::register();
+    gauges::register();
     let handler = Handler::new(move |item| Arc::clone(&exporter).handle(item))
         .policy(policy)
-        .concurrency(at_once)
-        .batch_effect(|tx, found: Vec<Arc<Found>>| {
+        .concurrency(concurrency)
+        .batch_effect(|tx, files: Vec<Arc<InputFile>>| {
             Box::pin(async move {
-                work::record(tx, &found).await?;
+                work::record(tx, &files).await?;
                 postrider_crashpoint::point!("exports.recorded")?;
                 Ok(())
             })
         })
-        .on_dead(|item, failure| Some(record_death(item, failure)))
+        .on_dead(|item, failure| Some(fail_job(item, failure)))
         .on_settled(move |item, outcome| {
-            if let (Outcome::Done, Ok(work)) = (outcome, item.read::<Work>()) {
-                completer.touched(work.job);
+            if let (Outcome::Done, Ok(claimed)) = (outcome, item.read::<ClaimedInput>()) {
+                completer.input_finished(claimed.job);
             }
         });
     let lease = settings.worker.lease.seconds;
     let options = WorkerOptions {
         lease,
         batch,
-        // What is claimed ahead is lost time when the worker dies.
-        prefetch: (at_once / 2).max(1),
+        // Prefetched inputs wait out their lease if the worker dies.
+        prefetch: (concurrency / 2).max(1),
         rescue_every: lease.min(Duration::from_secs(1)),
         ..WorkerOptions::default()
     };
     Ok(Worker::new(pool, &EXPORT_JOB_INPUT)?
         .options(options)
-        .before_claim(move || Arc::clone(&reuse).ahead())
+        .before_claim(move || Arc::clone(&reuse).run())
         .handle_others(handler))
 }
 
@@ -170,24 +175,27 @@ const fn batches(name: &'static str, max_batch: usize) -> BatcherOptions {
     }
 }
 
-fn opener(pool: &PgPool, settings: &Settings, most: usize) -> Batcher<Held, Option<Standing>> {
+fn contexts(
+    pool: &PgPool,
+    settings: &Settings,
+    max_batch: usize,
+) -> Batcher<Claim, Option<InputContext>> {
     let reuse = settings.file.reuse;
-    let options = batches("export input lookup", most);
-    Batcher::with_connection(pool.clone(), options, move |connection, held| {
-        Box::pin(async move { Ok(work::open(connection, reuse, held).await?) })
+    let options = batches("export input lookup", max_batch);
+    Batcher::with_connection(pool.clone(), options, move |connection, claims| {
+        Box::pin(async move { Ok(work::context(connection, reuse, claims).await?) })
     })
 }
 
-fn taker(pool: &PgPool, most: usize) -> Batcher<Held, bool> {
-    let options = batches("export file lock", most);
-    Batcher::with_connection(pool.clone(), options, |connection, held| {
-        Box::pin(async move { Ok(work::take(connection, held).await?) })
+fn file_locks(pool: &PgPool, max_batch: usize) -> Batcher<Claim, bool> {
+    let options = batches("export file lock", max_batch);
+    Batcher::with_connection(pool.clone(), options, |connection, claims| {
+        Box::pin(async move { Ok(work::lock_files(connection, claims).await?) })
     })
 }
 
-/// Is the job still open?
-fn doorkeeper(pool: &PgPool, most: usize) -> Batcher<Uuid, bool> {
-    let options = batches("export job lookup", most);
+fn open_jobs(pool: &PgPool, max_batch: usize) -> Batcher<Uuid, bool> {
+    let options = batches("export job lookup", max_batch);
     Batcher::with_connection(pool.clone(), options, |connection, jobs: &[Uuid]| {
         Box::pin(async move {
             let open: HashSet<Uuid> = closing::still_open(connection, jobs)
@@ -199,15 +207,16 @@ fn doorkeeper(pool: &PgPool, most: usize) -> Batcher<Uuid, bool> {
     })
 }
 
-fn looker(store: &Store, most: usize) -> Batcher<Key, Result<bool, postrider_blob::Error>> {
+fn existing_files(
+    store: &Store,
+    max_batch: usize,
+) -> Batcher<Key, Result<bool, postrider_blob::Error>> {
     let store = store.clone();
-    Batcher::new(
-        batches("export file lookup", most),
-        move |keys: &[Key]| {
-            let (store, keys) = (store.clone(), keys.to_vec());
-            Box::pin(async move { Ok(store.present(keys).await) })
-        },
-    )
+    let options = batches("export file lookup", max_batch);
+    Batcher::new(options, move |keys: &[Key]| {
+        let (store, keys) = (store.clone(), keys.to_vec());
+        Box::pin(async move { Ok(store.present(keys).await) })
+    })
 }
 
 struct Exporter {
@@ -216,194 +225,202 @@ struct Exporter {
     gzip: bool,
     policy: Policy,
     slots: Semaphore,
-    to_store: Dependency,
-    to_source: Dependency,
-    opener: Batcher<Held, Option<Standing>>,
-    taker: Batcher<Held, bool>,
-    doorkeeper: Batcher<Uuid, bool>,
-    looker: Batcher<Key, Result<bool, postrider_blob::Error>>,
+    store_calls: Dependency,
+    source_calls: Dependency,
+    contexts: Batcher<Claim, Option<InputContext>>,
+    file_locks: Batcher<Claim, bool>,
+    open_jobs: Batcher<Uuid, bool>,
+    existing_files: Batcher<Key, Result<bool, postrider_blob::Error>>,
 }
 
 impl Exporter {
     async fn handle(self: Arc<Self>, item: Item) -> Result<Handled, BoxError> {
-        let work: Work = item.read()?;
-        let (held, input) = ((item.id, work.fence), Input::from(work.input));
-        Ok(match self.find_or_make(&item, held, &input).await {
-            Ok(found) => {
-                counters::input(if found.reused { "reused" } else { "generated" }, 1);
-                Handled::from(Verdict::Done).with_value(found)
+        let claimed: ClaimedInput = item.read()?;
+        let (claim, input) = ((item.id, claimed.fence), Input::from(claimed.input));
+        Ok(match self.find_or_generate(&item, claim, &input).await {
+            Ok(file) => {
+                gauges::input(if file.reused { "reused" } else { "generated" }, 1);
+                Handled::from(Verdict::Done).with_value(file)
             }
-            Err(trouble) => self.verdict(&item, &input, trouble).into(),
+            Err(error) => self.verdict(&item, &input, error).into(),
         })
     }
 
-    /// Sees to it that the input has its file.
-    async fn find_or_make(&self, item: &Item, held: Held, input: &Input) -> Result<Found, Trouble> {
-        // Before standing in line: there are many here at a time, and they share their statements.
-        let standing = self.standing(held).await?;
-        if let Some(found) = self.usable(held, &standing).await? {
-            return Ok(found);
+    async fn find_or_generate(
+        &self,
+        item: &Item,
+        claim: Claim,
+        input: &Input,
+    ) -> Result<InputFile, FileError> {
+        // Before waiting for a slot: many inputs are here at a time and share their statements.
+        let context = self.context(claim).await?;
+        if let Some(file) = self.existing(claim, &context).await? {
+            return Ok(file);
         }
-        if standing.reusable {
-            if !self.ask(self.taker.call(held)).await? {
-                return Err(Trouble::Later(BUSY));
+        if context.reusable {
+            if !query(self.file_locks.call(claim)).await? {
+                return Err(FileError::Snooze(LOCKED_DELAY));
             }
-            // Whoever had the right before may have made the file.
-            let now = self.standing(held).await?;
-            if now.known != standing.known
-                && let Some(found) = self.usable(held, &now).await?
+            // The previous holder of the lock may have generated the file.
+            let now = self.context(claim).await?;
+            if now.registered != context.registered
+                && let Some(file) = self.existing(claim, &now).await?
             {
-                return Ok(found);
+                return Ok(file);
             }
         }
-        // An input that was lost before runs alone, and does not stand in line: until it is done, no other such input is
-        // looked at, and the next kill would find it waiting here.
+        // An input whose worker was lost before runs alone and waits for no slot: until it is done no other such input is
+        // claimed, and the next crash would find it waiting here.
         let _slot = if item.losses == 0 {
             self.slots.acquire().await.ok()
         } else {
             None
         };
-        // Meanwhile the job may have been closed.
-        if !self.ask(self.doorkeeper.call(standing.job_id)).await? {
-            return Err(Trouble::Later(NOT_OURS));
+        // The job may have been closed meanwhile.
+        if !query(self.open_jobs.call(context.job_id)).await? {
+            return Err(FileError::Snooze(NOT_OURS_DELAY));
         }
-        let key = file::key(&standing.job_key, input, self.gzip);
-        self.make(&key, input).await?;
-        Ok(Found {
-            held,
+        let key = file::key(&context.job_key, input, self.gzip);
+        self.generate(&key, input).await?;
+        Ok(InputFile {
+            claim,
             path: self.store.url(&key),
             reused: false,
         })
     }
 
-    /// Where the input stands, if it may be worked on.
-    async fn standing(&self, held: Held) -> Result<Standing, Trouble> {
-        match self.ask(self.opener.call(held)).await? {
-            Some(standing) if standing.status.is_open() => Ok(standing),
-            Some(_) | None => Err(Trouble::Later(NOT_OURS)),
+    /// The claim's context, if its job is open.
+    async fn context(&self, claim: Claim) -> Result<InputContext, FileError> {
+        match query(self.contexts.call(claim)).await? {
+            Some(context) if context.status.is_open() => Ok(context),
+            Some(_) | None => Err(FileError::Snooze(NOT_OURS_DELAY)),
         }
     }
 
-    /// The file that is known for this key, if it may be used and is still there.
-    async fn usable(&self, held: Held, standing: &Standing) -> Result<Option<Found>, Trouble> {
-        let Some(path) = standing
-            .known
+    /// The registered file for this key, if it may be used and still exists.
+    async fn existing(
+        &self,
+        claim: Claim,
+        context: &InputContext,
+    ) -> Result<Option<InputFile>, FileError> {
+        let Some(path) = context
+            .registered
             .clone()
-            .filter(|_| standing.own || standing.reusable)
+            .filter(|_| context.own || context.reusable)
         else {
             return Ok(None);
         };
-        // Another store than today's: its files are out of our reach.
+        // `None`: the file is in a store that was configured earlier.
         let Some(key) = self.store.key_of(&path) else {
             return Ok(None);
         };
-        let looking = async {
-            match self.looker.call(key.clone()).await {
+        let lookup = async {
+            match self.existing_files.call(key.clone()).await {
                 Ok(answer) => answer,
                 Err(_) => Ok(self.store.head(&key).await?.is_some()),
             }
         };
-        let present = self.to_store.call(looking).await?;
-        Ok(present.then_some(Found {
-            held,
+        let exists = self.store_calls.call(lookup).await?;
+        Ok(exists.then_some(InputFile {
+            claim,
             path,
-            reused: !standing.own,
+            reused: !context.own,
         }))
     }
 
-    /// Makes the file: whole, or not at all.
-    async fn make(&self, key: &Key, input: &Input) -> Result<(), Trouble> {
-        // One cheap call finds out whether a store that was away is back, before a whole file is read for it.
-        if self.to_store.is_suspect() {
-            self.to_store.call(self.store.head(key)).await?;
+    /// Generates the file: completely or not at all.
+    async fn generate(&self, key: &Key, input: &Input) -> Result<(), FileError> {
+        // One cheap call finds out whether the store is available again, before a whole file is read for it.
+        if self.store_calls.is_suspect() {
+            self.store_calls.call(self.store.head(key)).await?;
         }
-        let (store, source) = (self.to_store.enter().await?, self.to_source.enter().await?);
+        let (store, source) = (
+            self.store_calls.enter().await?,
+            self.source_calls.enter().await?,
+        );
         postrider_crashpoint::point!("exports.before_file").map_err(injected)?;
         let rows = match self.source.rows(input).await {
             Ok(rows) => rows,
-            Err(error) => return Err(source.left(Trouble::source(&error))),
+            Err(error) => return Err(source.failed(FileError::source(&error))),
         };
         let mut file = File::begin(&self.store, key, self.gzip);
-        match rows.pour(&mut file).await {
+        match rows.copy_to(&mut file).await {
             Ok(has_rows) if has_rows || self.source.allows_empty() => {}
             Ok(_) => {
                 file.abort().await;
-                source.answered();
-                return Err(Trouble::no_data());
+                source.succeeded();
+                return Err(FileError::no_data());
             }
-            Err(Ended::Source(error)) => {
+            Err(CopyError::Source(error)) => {
                 file.abort().await;
-                return Err(source.left(Trouble::source(&error)));
+                return Err(source.failed(FileError::source(&error)));
             }
-            Err(Ended::Sink(error)) => {
+            Err(CopyError::Store(error)) => {
                 file.abort().await;
-                return Err(store.left(Trouble::store(&error)));
+                return Err(store.failed(FileError::store(&error)));
             }
         }
-        source.answered();
+        source.succeeded();
         postrider_crashpoint::point!("exports.before_finish").map_err(injected)?;
         if let Err(error) = file.finish().await {
-            return Err(store.left(Trouble::store(&error)));
+            return Err(store.failed(FileError::store(&error)));
         }
-        store.answered();
+        store.succeeded();
         postrider_crashpoint::point!("exports.after_file").map_err(injected)?;
         Ok(())
     }
 
-    async fn ask<T>(
-        &self,
-        answer: impl Future<Output = Result<T, postrider::Error>>,
-    ) -> Result<T, Trouble> {
-        answer.await.map_err(|error| Trouble::unanswered(&error))
-    }
-
-    fn verdict(&self, item: &Item, input: &Input, trouble: Trouble) -> Verdict {
-        let (failure, outage) = match trouble {
-            Trouble::Later(wait) => return Verdict::Snooze(wait),
-            Trouble::Away(failure) => (failure, true),
-            Trouble::Failed(failure) => (failure, false),
+    fn verdict(&self, item: &Item, input: &Input, error: FileError) -> Verdict {
+        let (failure, outage) = match error {
+            FileError::Snooze(delay) => return Verdict::Snooze(delay),
+            FileError::Unavailable(failure) => (failure, true),
+            FileError::Failed(failure) => (failure, false),
         };
-        let made = u32::try_from(item.attempts).unwrap_or(0).saturating_add(1);
+        let attempts = u32::try_from(item.attempts).unwrap_or(0).saturating_add(1);
         tracing::warn!(
             index_key = input.index_key,
             effective_date = input.effective_date,
             asof_indicator = input.asof_indicator,
-            attempts = made,
+            attempts,
             error_code = failure.code(),
             error = failure.message(),
-            "no file yet"
+            "generating a file failed; it is retried unless attempts are exhausted"
         );
-        if outage && self.policy.delay(made, 0.5).is_none() {
-            return Verdict::Snooze(OUTAGE);
+        if outage && self.policy.delay(attempts, 0.5).is_none() {
+            return Verdict::Snooze(OUTAGE_DELAY);
         }
         Verdict::retry(failure)
     }
 }
 
-fn injected(error: postrider_crashpoint::Injected) -> Trouble {
-    Trouble::Failed(Failure::from_error("INJECTED", &error))
+async fn query<T>(call: impl Future<Output = Result<T>>) -> Result<T, FileError> {
+    call.await.map_err(|error| FileError::database(&error))
 }
 
-/// A dead input fails its job, in the transaction that declares it dead.
-fn record_death(item: &Item, failure: &Failure) -> Effect {
-    counters::input("dlq", 1);
-    let work = item.read::<Work>();
+fn injected(error: postrider_crashpoint::Injected) -> FileError {
+    FileError::Failed(Failure::from_error("INJECTED", &error))
+}
+
+/// A dead input fails its job, in the transaction that marks the input dead.
+fn fail_job(item: &Item, failure: &Failure) -> Effect {
+    gauges::input("dlq", 1);
+    let claimed = item.read::<ClaimedInput>();
     let (code, message) = (failure.code().to_owned(), failure.message().to_owned());
     Box::new(move |tx| {
         Box::pin(async move {
-            let work = work?;
-            let reason = death(&work.input.into(), &code, &message);
-            tracing::error!(job = %work.job, reason, "an input is in the DLQ");
-            if closing::fail(tx, work.job, &reason).await? {
-                counters::job("failed", 1);
+            let claimed = claimed?;
+            let reason = failure_reason(&claimed.input.into(), &code, &message);
+            tracing::error!(job = %claimed.job, reason, "an input is in the DLQ; its job fails");
+            if closing::fail(tx, claimed.job, &reason).await? {
+                gauges::job("failed", 1);
             }
             Ok(())
         })
     })
 }
 
-/// What a failed job says.
-pub(crate) fn death(input: &Input, code: &str, message: &str) -> String {
+/// The error message of a failed job.
+pub(crate) fn failure_reason(input: &Input, code: &str, message: &str) -> String {
     let Input {
         index_key,
         effective_date,

@@ -1,4 +1,4 @@
-//! What only looks: jobs, their inputs, their progress, their files.
+//! Endpoints that read: jobs, their inputs, progress and files.
 
 use axum::{
     body::Body,
@@ -9,47 +9,41 @@ use axum::{
         sse::{KeepAlive, Sse},
     },
 };
-use postrider_web::{Cursor, Json, Limit, Page, Path, Problem, Query, list_of};
+use postrider_web::{Cursor, Json, Limit, Page, Path, Problem, Query};
 use serde::Deserialize;
 use time::OffsetDateTime;
 
-use super::{
-    Exports,
-    answer::{self, no_file},
-};
+use super::job_body::job_body;
 use crate::{
+    ExportError, Exports, Filter,
     model::{Input, InputStatus, InputView, JobStatus, JobSummary, JobView, ProgressEvent},
-    store::{self, Filter},
+    store,
 };
-
-/// The names of the listings in their cursors.
-const JOBS: &str = "exports.jobs";
-const INPUTS: &str = "exports.inputs";
 
 /// Which jobs to list.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct JobsQuery {
-    /// Only those that stand so.
+    /// Filter by status.
     status: Option<JobStatus>,
-    /// Only those accepted then or later (RFC 3339).
+    /// Only jobs accepted at or after this time (RFC 3339).
     #[serde(default, with = "time::serde::rfc3339::option")]
     #[param(value_type = Option<String>, format = DateTime)]
     since: Option<OffsetDateTime>,
-    /// Only those accepted before (RFC 3339).
+    /// Only jobs accepted before this time (RFC 3339).
     #[serde(default, with = "time::serde::rfc3339::option")]
     #[param(value_type = Option<String>, format = DateTime)]
     until: Option<OffsetDateTime>,
-    /// Where the page begins: `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     #[param(value_type = Option<String>)]
     cursor: Option<Cursor>,
-    /// How many jobs the page holds.
+    /// Maximum number of jobs on the page.
     #[serde(default)]
     #[param(value_type = Option<u16>, minimum = 1, maximum = 500, default = 50)]
     limit: Limit,
 }
 
-/// List jobs, the newest first.
+/// List jobs, newest first.
 #[utoipa::path(get, path = "/jobs", tag = "exports", security(("bearer" = ["read"])), params(JobsQuery), responses(
     (status = 200, description = "one page", body = Page<JobSummary>),
 ))]
@@ -62,44 +56,41 @@ pub(super) async fn list_jobs(
         since: query.since,
         until: query.until,
     };
-    let list = list_of(JOBS, &filter)?;
-    let before: Option<i64> = query
-        .cursor
-        .map(|cursor| cursor.decode(&list))
-        .transpose()?;
-    let rows = exports
-        .list(&filter, before, query.limit.to_select())
-        .await?;
-    let page = Page::cut(rows, query.limit, &list, |(number, _)| *number)?;
-    Ok(Json(page.map(|(_, job)| job)))
+    let page = exports.list(&filter, query.cursor.as_ref(), query.limit);
+    Ok(Json(page.await?))
 }
 
-/// See a job: how far it has come, and where its files are.
+/// Get a job: its progress and its files.
 #[utoipa::path(get, path = "/jobs/{jobId}", tag = "exports", security(("bearer" = ["read"])), params(
     ("jobId" = String, Path, description = "the job's id")
 ), responses(
-    (status = 200, description = "what is known of it", body = JobView),
+    (status = 200, description = "the job", body = JobView),
     (status = 404, description = "no such job"),
 ))]
 pub(super) async fn get_job(
     State(exports): State<Exports>,
     Path(job_key): Path<String>,
 ) -> Result<Response, Problem> {
-    let job = exports.find(&job_key).await?;
-    let progress = store::progress(&exports.0.pool, job).await?;
-    Ok(answer::job(exports.0.pool.clone(), job, progress))
+    view(&exports, &job_key).await
+}
+
+/// The current state of a job as a response.
+pub(super) async fn view(exports: &Exports, job_key: &str) -> Result<Response, Problem> {
+    let job = exports.find(job_key).await?;
+    let progress = store::progress(exports.pool(), job).await?;
+    Ok(job_body(exports.pool().clone(), job, progress))
 }
 
 /// Which inputs to list.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct InputsQuery {
-    /// Only those that stand so; `DLQ` are the dead letters.
+    /// Filter by status; `DLQ` are the dead letters.
     status: Option<InputStatus>,
-    /// Where the page begins: `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     #[param(value_type = Option<String>)]
     cursor: Option<Cursor>,
-    /// How many inputs the page holds.
+    /// Maximum number of inputs on the page.
     #[serde(default)]
     #[param(value_type = Option<u16>, minimum = 1, maximum = 500, default = 50)]
     limit: Limit,
@@ -117,22 +108,13 @@ pub(super) async fn list_inputs(
     Path(job_key): Path<String>,
     Query(query): Query<InputsQuery>,
 ) -> Result<Json<Page<InputView>>, Problem> {
-    let job = exports.find(&job_key).await?;
-    let list = list_of(INPUTS, &(job, query.status))?;
-    let after: Option<i64> = query
-        .cursor
-        .map(|cursor| cursor.decode(&list))
-        .transpose()?;
-    let (after, limit) = (after.unwrap_or_default(), query.limit);
-    let rows = store::inputs(&exports.0.pool, job, query.status, after, limit.to_select()).await?;
-    let page = Page::cut(rows, limit, &list, |(id, _)| *id)?;
-    Ok(Json(page.map(|(_, input)| input)))
+    let page = exports.inputs(&job_key, query.status, query.cursor.as_ref(), query.limit);
+    Ok(Json(page.await?))
 }
 
-/// Watch a job: server-sent events.
+/// Watch a job through server-sent events.
 ///
-/// An event `progress` whenever something has changed, and one called `end` when the job is over; both carry the same
-/// numbers as the job itself.
+/// Sends `progress` after every change and `end` when the job is finished; both carry the same counts as the job itself.
 #[utoipa::path(get, path = "/jobs/{jobId}/events", tag = "exports", security(("bearer" = ["read"])), params(
     ("jobId" = String, Path, description = "the job's id")
 ), responses(
@@ -144,17 +126,17 @@ pub(super) async fn watch_job(
     Path(job_key): Path<String>,
 ) -> Result<Response, Problem> {
     let job = exports.find(&job_key).await?;
-    let events = Sse::new(exports.0.watch.events(job));
+    let events = Sse::new(exports.streams().events(job));
     Ok(events.keep_alive(KeepAlive::default()).into_response())
 }
 
-/// Fetch the file of an input.
+/// Download the file of an input.
 #[utoipa::path(get, path = "/jobs/{jobId}/files/{indexKey}/{effectiveDate}/{asofindicator}", tag = "exports",
     security(("bearer" = ["read"])), params(
     ("jobId" = String, Path, description = "the job's id"),
-    ("indexKey" = String, Path, description = "which index"),
-    ("effectiveDate" = i32, Path, description = "which day, as yyyymmdd"),
-    ("asofindicator" = String, Path, description = "as of which moment"),
+    ("indexKey" = String, Path, description = "the index"),
+    ("effectiveDate" = i32, Path, description = "the day, as yyyymmdd"),
+    ("asofindicator" = String, Path, description = "the as-of indicator"),
 ), responses(
     (status = 200, description = "the file", body = String, content_type = "text/csv"),
     (status = 404, description = "no such job, or no such file yet"),
@@ -164,25 +146,23 @@ pub(super) async fn get_file(
     State(exports): State<Exports>,
     Path((job_key, index_key, effective_date, asof_indicator)): Path<(String, String, i32, String)>,
 ) -> Result<Response, Problem> {
-    let job = exports.find(&job_key).await?;
     let input = Input {
         index_key,
         effective_date,
         asof_indicator,
     };
-    let path = store::file(&exports.0.pool, job, &input).await?;
-    let path = path.ok_or_else(no_file)?;
-    let store = &exports.0.store;
-    let key = store.key_of(&path).ok_or_else(no_file)?;
-    let content = store.read(&key).await.map_err(answer::unread)?;
+    let path = exports.file(&job_key, &input).await?;
+    let store = exports.store();
+    let key = store.key_of(&path).ok_or(ExportError::NoFile)?;
+    let content = store.read(&key).await.map_err(ExportError::Store)?;
     let name = path.rsplit('/').next().unwrap_or("export.csv");
-    let kind = if name.ends_with(".gz") {
+    let content_type = if name.ends_with(".gz") {
         "application/gzip"
     } else {
         "text/csv; charset=utf-8"
     };
     let headers = [
-        (header::CONTENT_TYPE, kind.to_owned()),
+        (header::CONTENT_TYPE, content_type.to_owned()),
         (
             header::CONTENT_DISPOSITION,
             format!("attachment; filename=\"{name}\""),

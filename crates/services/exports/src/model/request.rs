@@ -1,7 +1,7 @@
-//! What a client asks for, checked.
+//! Requests and their validation.
 //!
-//! A key goes into a file's name and its folder, so it can neither leave the folder nor look like another key: the
-//! parts are joined by `_`, the date is eight digits, and the indicator, which comes last, has no `_` in it.
+//! A key becomes part of a file's path, so it must neither leave its folder nor collide with another key: the parts are
+//! joined by `_`, the date has eight digits, and the indicator, which comes last, contains no `_`.
 
 use std::collections::HashMap;
 
@@ -10,95 +10,98 @@ use serde::{Deserialize, Serialize};
 use time::{Date, Month};
 use utoipa::ToSchema;
 
-/// The most inputs of one job.
-pub const MOST_INPUTS: usize = 100_000;
+/// Maximum number of inputs per job.
+pub const MAX_INPUTS: usize = 100_000;
 
-/// So many mistakes are named; the rest is as wrong.
-const NAMED: usize = 20;
+/// Maximum number of reported problems.
+const MAX_PROBLEMS: usize = 20;
 
 /// A batch of inputs, as a client posts it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JobRequest {
-    /// One file is made for each; 1 to 100,000, none twice.
+    /// One file is generated for each; 1 to 100,000, without duplicates.
     #[schema(min_items = 1, max_items = 100_000)]
     pub inputs: Vec<Input>,
 }
 
-/// Which file is wanted.
+/// Identifies a file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Input {
-    /// Which index: letters, digits, `.`, `_` and `-`, not starting with a dot.
+    /// The index: letters, digits, `.`, `_` and `-`, not starting with a dot.
     #[schema(example = "ABC", pattern = "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$")]
     pub index_key: String,
-    /// Which day, as yyyymmdd.
+    /// The day, as yyyymmdd.
     #[schema(example = 20_240_202, minimum = 10_000_101, maximum = 99_991_231)]
     pub effective_date: i32,
-    /// As of which moment of that day: letters, digits and `-`.
+    /// The as-of indicator: letters, digits and `-`.
     #[serde(rename = "asofindicator")]
     #[schema(example = "CLS", pattern = "^[A-Za-z0-9-]{1,32}$")]
     pub asof_indicator: String,
 }
 
-/// A request that can be accepted.
+/// A valid request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Submission {
-    /// The inputs in the client's order; never empty, none twice.
+    /// The inputs in the client's order; not empty, without duplicates.
     pub inputs: Vec<Input>,
 }
 
-/// What is wrong with a request whose form is right: places and reasons.
+/// The problems of a well-formed but invalid request: fields and reasons.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{} values of the request can't be taken", .0.len())]
-pub struct Invalid(pub Vec<(String, String)>);
+#[error("{} values of the request are invalid", .0.len())]
+pub struct InvalidRequest(pub Vec<(String, String)>);
 
 impl TryFrom<JobRequest> for Submission {
-    type Error = Invalid;
+    type Error = InvalidRequest;
 
-    fn try_from(request: JobRequest) -> Result<Self, Invalid> {
+    fn try_from(request: JobRequest) -> Result<Self, InvalidRequest> {
         let inputs = request.inputs;
         let count = inputs.len();
         if count == 0 {
-            return Err(Invalid::at("/inputs", "is empty: name at least one input"));
+            return Err(InvalidRequest::at(
+                "/inputs",
+                "must contain at least one input",
+            ));
         }
-        if count > MOST_INPUTS {
+        if count > MAX_INPUTS {
             let problem =
-                format!("has {count} inputs, and a job takes at most {MOST_INPUTS}: send several");
-            return Err(Invalid::at("/inputs", problem));
+                format!("has {count} inputs; split them into jobs of at most {MAX_INPUTS}");
+            return Err(InvalidRequest::at("/inputs", problem));
         }
         let mut wrong = Vec::new();
         let mut seen = HashMap::with_capacity(count);
-        for (place, input) in inputs.iter().enumerate() {
+        for (index, input) in inputs.iter().enumerate() {
             let problems = input.problems();
             wrong.extend(
-                problems.map(|(field, problem)| (format!("/inputs/{place}/{field}"), problem)),
+                problems.map(|(field, problem)| (format!("/inputs/{index}/{field}"), problem)),
             );
-            if let Some(first) = seen.insert(input, place) {
+            if let Some(first) = seen.insert(input, index) {
                 let problem = format!("repeats /inputs/{first}");
-                wrong.push((format!("/inputs/{place}"), problem));
+                wrong.push((format!("/inputs/{index}"), problem));
             }
-            if wrong.len() >= NAMED {
+            if wrong.len() >= MAX_PROBLEMS {
                 break;
             }
         }
         if !wrong.is_empty() {
-            return Err(Invalid(wrong));
+            return Err(InvalidRequest(wrong));
         }
         Ok(Self { inputs })
     }
 }
 
 impl Submission {
-    /// What makes two requests the same.
+    /// The digest by which repeated requests are recognised.
     pub fn digest(&self) -> Result<Digest, DigestError> {
         Digest::of(&self.inputs)
     }
 }
 
-impl Invalid {
-    fn at(place: &str, problem: impl Into<String>) -> Self {
-        Self(vec![(place.to_owned(), problem.into())])
+impl InvalidRequest {
+    fn at(field: &str, problem: impl Into<String>) -> Self {
+        Self(vec![(field.to_owned(), problem.into())])
     }
 }
 
@@ -113,7 +116,7 @@ impl Input {
         .filter_map(|(field, problem)| problem.map(|problem| (field, problem)))
     }
 
-    /// The name of its file, without an ending.
+    /// The name of its file, without an extension.
     #[must_use]
     pub fn file_name(&self) -> String {
         let Self {
@@ -134,7 +137,7 @@ fn index_key_problem(key: &str) -> Option<String> {
     }
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     (!key.chars().all(allowed))
-        .then(|| "may have letters, digits, '.', '_' and '-' alone".to_owned())
+        .then(|| "must consist of letters, digits, '.', '_' and '-'".to_owned())
 }
 
 fn indicator_problem(indicator: &str) -> Option<String> {
@@ -142,19 +145,19 @@ fn indicator_problem(indicator: &str) -> Option<String> {
         return Some("must have 1 to 32 characters".to_owned());
     }
     let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-';
-    (!indicator.chars().all(allowed)).then(|| "may have letters, digits and '-' alone".to_owned())
+    (!indicator.chars().all(allowed)).then(|| "must consist of letters, digits and '-'".to_owned())
 }
 
 fn date_problem(number: i32) -> Option<String> {
     date(number)
         .is_none()
-        .then(|| format!("{number} is no date; write it as yyyymmdd, in eight digits"))
+        .then(|| format!("{number} isn't a date; write eight digits, yyyymmdd"))
 }
 
-/// The calendar date that the eight digits mean.
+/// The date that the eight digits denote.
 fn date(number: i32) -> Option<Date> {
     let (year, month, day) = (number / 10_000, number / 100 % 100, number % 100);
-    // With fewer digits it is a slip, and not a day of the year 1.
+    // Fewer digits are a typing error, not a day of the year 1.
     if !(1000..=9999).contains(&year) {
         return None;
     }
@@ -177,12 +180,12 @@ mod tests {
         }
     }
 
-    fn refused(inputs: Vec<Input>) -> Vec<(String, String)> {
+    fn problems_of(inputs: Vec<Input>) -> Vec<(String, String)> {
         Submission::try_from(JobRequest { inputs }).unwrap_err().0
     }
 
     #[test]
-    fn only_days_of_the_calendar_are_dates() {
+    fn only_calendar_dates_are_accepted() {
         for wrong in [
             20_240_231,
             20_230_229,
@@ -204,8 +207,8 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_named_with_its_place() {
-        let found = refused(vec![
+    fn every_problem_is_reported_with_its_field() {
+        let found = problems_of(vec![
             input("ABC", 20_240_202, "CLS"),
             input("../etc", 20_240_231, "A_B"),
             input("ABC", 20_240_202, "CLS"),
@@ -221,12 +224,12 @@ mod tests {
             ]
         );
         assert_eq!(found[3].1, "repeats /inputs/0");
-        assert_eq!(refused(Vec::new())[0].0, "/inputs");
+        assert_eq!(problems_of(Vec::new())[0].0, "/inputs");
     }
 
     proptest! {
         #[test]
-        fn no_two_keys_have_the_same_file_name(
+        fn different_keys_have_different_file_names(
             a in ("[A-Za-z0-9_-][A-Za-z0-9._-]{0,20}", 1i32..9999, "[A-Za-z0-9-]{1,8}"),
             b in ("[A-Za-z0-9_-][A-Za-z0-9._-]{0,20}", 1i32..9999, "[A-Za-z0-9-]{1,8}"),
         ) {
@@ -236,7 +239,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_accepted_stays_in_its_folder(key in "\\PC{0,70}", indicator in "\\PC{0,40}") {
+        fn accepted_keys_stay_in_their_folder(key in "\\PC{0,70}", indicator in "\\PC{0,40}") {
             let wanted = input(&key, 20_240_202, &indicator);
             if let Ok(fine) = Submission::try_from(JobRequest { inputs: vec![wanted] }) {
                 let name = fine.inputs[0].file_name();

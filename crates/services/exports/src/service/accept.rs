@@ -1,4 +1,4 @@
-//! Acceptance: a job with all its inputs, and the idempotency key if there is one, in one transaction.
+//! Accepts a job: all its inputs, and the idempotency key if there is one, in one transaction.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use sqlx::PgPool;
 
 use crate::{
-    EXPORT_JOB_INPUT, counters,
+    EXPORT_JOB_INPUT, gauges,
     model::{Accepted, JobStatus, Submission},
     store,
 };
@@ -19,24 +19,23 @@ use crate::{
 /// The scope of this service in the ledger.
 pub const SCOPE: &str = "exports";
 
-/// What became of a request.
+/// The outcome of an accept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum AcceptOutcome {
     /// A new job.
     Accepted(Accepted),
-    /// The same was asked before under this key; the job that it made.
+    /// The same request came before under this key; the job that it created.
     Replay(Accepted),
-    /// Something else was asked before under this key.
+    /// A different request came before under this key.
     Mismatch,
 }
 
-/// Accepts jobs.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     pool: PgPool,
     waker: Waker,
     ledger: Ledger,
-    running: Coalesce<Answer, LedgerError>,
+    running: Coalesce<AcceptOutcome, LedgerError>,
 }
 
 impl Acceptor {
@@ -49,33 +48,34 @@ impl Acceptor {
         }
     }
 
-    /// Accepts a job; returns when that is durable.
     pub async fn accept(
         &self,
         submission: &Submission,
         key: Option<&Key>,
-    ) -> Result<Answer, LedgerError> {
+    ) -> Result<AcceptOutcome, LedgerError> {
         let Some(key) = key else {
             return self.insert(submission).await;
         };
         let digest = submission
             .digest()
             .map_err(|error| LedgerError::Engine(Error::invalid("inputs", error.to_string())))?;
-        let once = || self.insert_once(submission, key, digest);
-        let shared = self.running.run(key, &digest, once).await;
-        let answer = shared.map_err(own)?;
-        Ok(match answer {
-            postrider::ledger::Coalesced::Joined(Answer::Accepted(job)) => Answer::Replay(job),
+        let insert = || self.insert_once(submission, key, digest);
+        let shared = self.running.run(key, &digest, insert).await;
+        let outcome = shared.map_err(into_own)?;
+        Ok(match outcome {
+            postrider::ledger::Coalesced::Joined(AcceptOutcome::Accepted(job)) => {
+                AcceptOutcome::Replay(job)
+            }
             other => other.into_inner(),
         })
     }
 
-    async fn insert(&self, submission: &Submission) -> Result<Answer, LedgerError> {
+    async fn insert(&self, submission: &Submission) -> Result<AcceptOutcome, LedgerError> {
         let mut tx = self.pool.begin().await?;
         let accepted = new_job(store::insert(&mut tx, submission).await?);
         tx.commit().await?;
-        self.told(submission);
-        Ok(Answer::Accepted(accepted))
+        self.accepted(submission);
+        Ok(AcceptOutcome::Accepted(accepted))
     }
 
     async fn insert_once(
@@ -83,14 +83,14 @@ impl Acceptor {
         submission: &Submission,
         key: &Key,
         digest: postrider::digest::Digest,
-    ) -> Result<Answer, LedgerError> {
+    ) -> Result<AcceptOutcome, LedgerError> {
         let mut tx = self.pool.begin().await?;
         match self.ledger.accept(&mut tx, key, &digest).await? {
-            Acceptance::Mismatch => return Ok(Answer::Mismatch),
+            Acceptance::Mismatch => return Ok(AcceptOutcome::Mismatch),
             Acceptance::Replay(recorded) => {
                 let job = recorded.result.map(serde_json::from_value);
                 return match job {
-                    Some(Ok(job)) => Ok(Answer::Replay(job)),
+                    Some(Ok(job)) => Ok(AcceptOutcome::Replay(job)),
                     Some(Err(_)) | None => Err(LedgerError::Unknown(key.clone())),
                 };
             }
@@ -103,12 +103,12 @@ impl Acceptor {
         postrider_crashpoint::point!("exports.before_accept").map_err(Error::from)?;
         tx.commit().await?;
         postrider_crashpoint::point!("exports.after_accept").map_err(Error::from)?;
-        self.told(submission);
-        Ok(Answer::Accepted(accepted))
+        self.accepted(submission);
+        Ok(AcceptOutcome::Accepted(accepted))
     }
 
-    fn told(&self, submission: &Submission) {
-        counters::accepted(submission.inputs.len() as u64);
+    fn accepted(&self, submission: &Submission) {
+        gauges::accepted(submission.inputs.len() as u64);
         self.waker.wake(&EXPORT_JOB_INPUT);
     }
 }
@@ -120,8 +120,8 @@ fn new_job(key: String) -> Accepted {
     }
 }
 
-/// The failure itself for the one who worked, its text for those who waited.
-fn own(shared: Arc<LedgerError>) -> LedgerError {
+/// The caller that ran the insert gets the error itself, the ones that joined it get its text.
+fn into_own(shared: Arc<LedgerError>) -> LedgerError {
     Arc::try_unwrap(shared).unwrap_or_else(|shared| {
         let error = sqlx::Error::Io(std::io::Error::other(shared.to_string()));
         LedgerError::Engine(Error::Database(error))

@@ -1,9 +1,9 @@
-//! A query with places for values, and the values put in as literals: COPY takes no parameters.
+//! A query with placeholders, filled with literals: COPY takes no parameters.
 //!
-//! Places inside strings, quoted names and comments are not places. A value becomes a literal without a type, so that
-//! the query decides what it is compared with: a date, a number or a text.
+//! Placeholders inside strings, quoted names and comments are left alone. A value becomes an untyped literal, so the query
+//! decides whether it is compared with a date, a number or a text.
 
-/// A query in pieces, with the numbers of the values between them.
+/// A parsed query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     pieces: Vec<Piece>,
@@ -18,24 +18,26 @@ enum Piece {
 /// Why a query can't be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// Nothing is asked.
+    /// There is no query.
     #[error(
         "must be a query, such as select … where index_key = $1 and day = $2 and indicator = $3"
     )]
     Empty,
-    /// A number that means nothing.
-    #[error("names ${0}, and there are $1 (index key), $2 (date) and $3 (indicator) alone")]
+    /// An unknown placeholder.
+    #[error(
+        "has the unknown placeholder ${0}; the placeholders are $1 (index key), $2 (date) and $3 (indicator)"
+    )]
     UnknownValue(String),
-    /// A string, a name or a comment without an end.
+    /// An unterminated string, name or comment.
     #[error("ends inside {0}")]
     Unfinished(&'static str),
     /// More than one statement.
-    #[error("must be one statement: there is something after the semicolon")]
+    #[error("must be one statement, but there is text after the semicolon")]
     Several,
 }
 
 impl Template {
-    /// Reads a query.
+    /// Parses a query.
     pub fn parse(query: &str) -> Result<Self, TemplateError> {
         let query = query.trim().trim_end_matches(';').trim_end();
         if query.is_empty() {
@@ -72,13 +74,13 @@ impl Template {
             text.push_str(&rest[..length]);
             rest = &rest[length..];
         }
-        // A comment at the end would swallow what is put behind the query.
+        // Otherwise a comment at the end would hide what follows the query.
         text.push('\n');
         pieces.push(Piece::Text(text));
         Ok(Self { pieces })
     }
 
-    /// The query with these values in it.
+    /// The query with these values.
     #[must_use]
     pub fn fill(&self, values: [&str; 3]) -> String {
         let mut query = String::new();
@@ -92,7 +94,7 @@ impl Template {
     }
 }
 
-/// A string that PostgreSQL reads the same whatever its settings are.
+/// A string literal that PostgreSQL reads the same under any setting of `standard_conforming_strings`.
 fn literal(value: &str) -> String {
     let doubled = value.replace('\'', "''");
     if value.contains('\\') {
@@ -105,7 +107,7 @@ fn is_word(c: Option<char>) -> bool {
     c.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '$')
 }
 
-/// The length of what is between quotes, with them; a doubled quote does not end it.
+/// The length of a quoted text including its quotes; a doubled quote doesn't end it.
 fn quoted(text: &str, quote: char, escapes: bool) -> Option<usize> {
     let mut chars = text.char_indices().skip(1).peekable();
     while let Some((at, c)) = chars.next() {
@@ -144,7 +146,7 @@ enum Dollar {
     Text(usize),
 }
 
-/// A place for a value, or a string between dollars.
+/// A placeholder, or a dollar-quoted string.
 fn dollar(text: &str) -> Result<Dollar, TemplateError> {
     let after = &text[1..];
     let digits: String = after.chars().take_while(char::is_ascii_digit).collect();
@@ -165,7 +167,7 @@ fn dollar(text: &str) -> Result<Dollar, TemplateError> {
     let body = &text[fence.len()..];
     let end = body
         .find(&fence)
-        .ok_or(TemplateError::Unfinished("a string between dollars"))?;
+        .ok_or(TemplateError::Unfinished("a dollar-quoted string"))?;
     Ok(Dollar::Text(end + 2 * fence.len()))
 }
 
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn values_become_literals_that_end_where_they_should() {
+    fn values_become_properly_quoted_literals() {
         assert_eq!(
             filled("select * from f($1,$2, $3::text);"),
             "select * from f('A''B','20240202',  E'C\\\\S'::text)"
@@ -190,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn places_in_strings_names_and_comments_are_left_alone() {
+    fn placeholders_in_strings_names_and_comments_are_left_alone() {
         for query in [
             "select '$1', 'it''s $2'",
             "select E'\\'$1'",
@@ -205,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_a_query_is_refused() {
+    fn invalid_queries_are_rejected() {
         for wrong in [
             "",
             " ; ",

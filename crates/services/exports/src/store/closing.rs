@@ -1,22 +1,22 @@
-//! How jobs end, and how they begin anew.
+//! Closing and reopening jobs.
 //!
-//! A job is never closed inside the settling of an input, but for a failure, which needs no counting: a short
-//! transaction afterwards locks the job and looks again. Closed jobs stay closed until a redrive.
+//! The transaction that settles an input only ever fails its job, which needs no counting. Completion happens afterwards,
+//! in a short transaction that locks the job and checks again. Closed jobs stay closed until a redrive.
 
 use sqlx::{PgConnection, PgExecutor, PgPool};
 use uuid::Uuid;
 
-use crate::{model::JobStatus, table::why_parked};
+use crate::{model::JobStatus, table::parked_reason};
 
 const LOCK_KEY: &str =
     "select job_id, number, status from exports.export_job where job_key = $1 for update";
 
-/// In one order everywhere.
+/// Ordered, so that two of these can't deadlock.
 const LOCK_OPEN: &str = "
 select job_id from exports.export_job
 where job_id = any($1) and completed_at is null order by job_id for update";
 
-/// A look without a lock: most jobs that are asked about are not finished yet. Index: export_job_input_open.
+/// A check without a lock: most checked jobs aren't finished yet. Index: export_job_input_open.
 const FINISHED: &str = "
 select j.job_id from exports.export_job j
 where j.job_id = any($1) and j.completed_at is null
@@ -25,8 +25,8 @@ where j.job_id = any($1) and j.completed_at is null
 const STILL_OPEN: &str =
     "select job_id from exports.export_job where job_id = any($1) and completed_at is null";
 
-/// Under the lock, with a snapshot of its own: the look above may be old. An input that is not there was given up and
-/// archived, and has no file.
+/// Under the lock, with a snapshot of its own: the check above may be stale. A missing input is an archived dead letter
+/// without a file.
 const COMPLETE: &str = "
 update exports.export_job j set status = 'COMPLETED', completed_at = now(), started_at = coalesce(j.started_at, now())
 where j.job_id = any($1) and j.completed_at is null
@@ -35,11 +35,11 @@ where j.job_id = any($1) and j.completed_at is null
   and (select count(*) from exports.export_job_input i where i.job_id = j.job_id) >= j.total_inputs
 returning j.job_key";
 
-/// Under the same lock: nothing of these is left to be done, and they are not complete. How many were archived is counted
-/// whenever the job is shown.
+/// Under the same lock: these jobs have nothing left to do and aren't complete. The number of archived inputs is computed
+/// when the job is shown.
 const FAIL_ARCHIVED: &str = "
 update exports.export_job j
-set status = 'FAILED', completed_at = now(), error_message = 'inputs that were given up are archived and have no file'
+set status = 'FAILED', completed_at = now(), error_message = 'dead inputs were archived without a file'
 where j.job_id = any($1) and j.completed_at is null
   and not exists (select 1 from exports.export_job_input i where i.job_id = j.job_id and i.finished_at is null)
   and not exists (select 1 from exports.export_job_input i where i.job_id = j.job_id and i.status = 'DLQ' and i.cause is not null)
@@ -54,29 +54,28 @@ const CANCEL: &str = "
 update exports.export_job set status = 'CANCELLED', completed_at = now()
 where job_id = $1 and completed_at is null";
 
-/// What nobody has begun leaves the claim index; what is running finishes.
+/// Inputs that haven't started leave the claim index; running ones finish.
 const PARK: &str = "
 update exports.export_job_input set next_retry_at = 'infinity', parked = $2
 where job_id = $1 and finished_at is null and lease_until is null and next_retry_at < 'infinity'";
 
-/// Open jobs, a page at a time.
 const OPEN_JOBS: &str = "
 select job_id from exports.export_job where completed_at is null and job_id > $1 order by job_id limit $2";
 
-/// How many jobs are open, and the age of the oldest in seconds. Index: ix_export_job_open.
-const OPEN: &str = "
+/// Index: ix_export_job_open.
+const COUNT_OPEN: &str = "
 select count(*), coalesce(extract(epoch from clock_timestamp() - min(o.requested_at)), 0)::float8
 from (select requested_at from exports.export_job where completed_at is null limit 10000) o";
 
-/// Open jobs with a dead input: whoever declared it dead could not close the job.
-const FAILED: &str = "
+/// Open jobs with a dead input: the transaction that marked it dead couldn't close the job.
+const WITH_DEAD_INPUT: &str = "
 select distinct on (j.job_id) j.job_id, i.index_key, i.effective_date, i.asof_indicator, i.error_code, i.error_message
 from exports.export_job j join exports.export_job_input i on i.job_id = j.job_id
 where j.job_id = any($1) and i.finished_at is not null and i.status = 'DLQ'
 order by j.job_id, i.finished_at";
 
-/// Closed jobs of which something may still be claimed: it was running when its job was closed, and gave up.
-const LOOSE: &str = "
+/// Closed jobs with claimable inputs: they were running when the job was closed and failed afterwards.
+const CLAIMABLE_CLOSED: &str = "
 select j.job_id, j.status from exports.export_job j
 where j.completed_at > now() - interval '7 days' and j.status in ('FAILED', 'CANCELLED')
   and exists (select 1 from exports.export_job_input i
@@ -86,19 +85,19 @@ limit 1000";
 const LOCK_CLOSED: &str =
     "select 1 from exports.export_job where job_id = $1 and completed_at is not null for update";
 
-/// Only if that lets anything go on.
-const OPEN_AGAIN: &str = "
+/// Only if an input can resume.
+const REOPEN: &str = "
 select case when exists (select 1 from exports.export_job_input where job_id = $1 and finished_at is null)
             then exports.open_again($1) else false end";
 
-const DEAD: &str = "
+const DEAD_INPUTS: &str = "
 select id from exports.export_job_input where job_id = $1 and finished_at is not null and status = 'DLQ' order by id";
 
-/// Rights to make a file whose holders are gone.
-const FORGET_GENERATIONS: &str = "
+/// Locks whose claims are gone.
+const RELEASE_FILE_LOCKS: &str = "
 delete from exports.export_generation g where not exports.generation_is_held(g.input_id, g.fence)";
 
-/// Locks a job: its id, its number and its state.
+/// Locks a job; returns its id, number and status.
 pub(crate) async fn lock(
     tx: &mut PgConnection,
     key: &str,
@@ -106,23 +105,23 @@ pub(crate) async fn lock(
     sqlx::query_as(LOCK_KEY).bind(key).fetch_optional(tx).await
 }
 
-/// The keys of jobs that were closed.
+/// The keys of the jobs that were closed.
 #[derive(Debug, Default)]
-pub(crate) struct Closed {
+pub(crate) struct ClosedJobs {
     /// Every input has its file.
     pub completed: Vec<String>,
-    /// Inputs without a file were archived.
+    /// Some inputs were archived without a file.
     pub failed: Vec<String>,
 }
 
-/// Closes those of these jobs of which nothing is left to be done.
-pub(crate) async fn complete(pool: &PgPool, jobs: &[Uuid]) -> Result<Closed, sqlx::Error> {
+/// Closes those of these jobs that have nothing left to do.
+pub(crate) async fn complete(pool: &PgPool, jobs: &[Uuid]) -> Result<ClosedJobs, sqlx::Error> {
     let finished: Vec<Uuid> = sqlx::query_scalar(FINISHED)
         .bind(jobs)
         .fetch_all(pool)
         .await?;
     if finished.is_empty() {
-        return Ok(Closed::default());
+        return Ok(ClosedJobs::default());
     }
     let mut tx = pool.begin().await?;
     let locked: Vec<Uuid> = sqlx::query_scalar(LOCK_OPEN)
@@ -142,10 +141,10 @@ pub(crate) async fn complete(pool: &PgPool, jobs: &[Uuid]) -> Result<Closed, sql
         Vec::new()
     };
     tx.commit().await?;
-    Ok(Closed { completed, failed })
+    Ok(ClosedJobs { completed, failed })
 }
 
-/// Which of these jobs are open.
+/// Those of these jobs that are open.
 pub(crate) async fn still_open(
     database: impl PgExecutor<'_>,
     jobs: &[Uuid],
@@ -156,7 +155,7 @@ pub(crate) async fn still_open(
         .await
 }
 
-/// Fails an open job and parks what was not begun; a closed one is left as it is.
+/// Fails an open job and parks its unstarted inputs. Returns false if it was closed already.
 pub(crate) async fn fail(
     tx: &mut PgConnection,
     job: Uuid,
@@ -175,7 +174,7 @@ pub(crate) async fn fail(
     Ok(failed)
 }
 
-/// Cancels an open job and parks what was not begun.
+/// Cancels an open job and parks its unstarted inputs.
 pub(crate) async fn cancel(tx: &mut PgConnection, job: Uuid) -> Result<(), sqlx::Error> {
     sqlx::query(CANCEL).bind(job).execute(&mut *tx).await?;
     park(tx, job, JobStatus::Cancelled).await
@@ -184,18 +183,18 @@ pub(crate) async fn cancel(tx: &mut PgConnection, job: Uuid) -> Result<(), sqlx:
 async fn park(tx: &mut PgConnection, job: Uuid, status: JobStatus) -> Result<(), sqlx::Error> {
     sqlx::query(PARK)
         .bind(job)
-        .bind(why_parked(status))
+        .bind(parked_reason(status))
         .execute(tx)
         .await?;
     Ok(())
 }
 
-/// Parks what of closed jobs could still be claimed; says of how many.
-pub(crate) async fn park_loose(pool: &PgPool) -> Result<usize, sqlx::Error> {
-    let loose: Vec<(Uuid, JobStatus)> = sqlx::query_as(LOOSE).fetch_all(pool).await?;
-    for (job, status) in &loose {
+/// Parks the claimable inputs of closed jobs; returns the number of jobs.
+pub(crate) async fn park_closed(pool: &PgPool) -> Result<usize, sqlx::Error> {
+    let jobs: Vec<(Uuid, JobStatus)> = sqlx::query_as(CLAIMABLE_CLOSED).fetch_all(pool).await?;
+    for (job, status) in &jobs {
         let mut tx = pool.begin().await?;
-        // Reopened meanwhile: then nothing of it is loose.
+        // It may have been reopened meanwhile.
         let closed = sqlx::query(LOCK_CLOSED)
             .bind(job)
             .fetch_optional(&mut *tx)
@@ -206,10 +205,10 @@ pub(crate) async fn park_loose(pool: &PgPool) -> Result<usize, sqlx::Error> {
         }
         tx.commit().await?;
     }
-    Ok(loose.len())
+    Ok(jobs.len())
 }
 
-/// A page of open jobs behind this one.
+/// A page of open jobs after this one.
 pub(crate) async fn open_jobs(
     pool: &PgPool,
     after: Uuid,
@@ -224,7 +223,7 @@ pub(crate) async fn open_jobs(
 
 /// A dead input of an open job.
 #[derive(Debug, sqlx::FromRow)]
-pub(crate) struct Dead {
+pub(crate) struct DeadInput {
     pub job_id: Uuid,
     pub index_key: String,
     pub effective_date: i32,
@@ -233,28 +232,37 @@ pub(crate) struct Dead {
     pub error_message: Option<String>,
 }
 
-/// Those of these open jobs that have a dead input.
-pub(crate) async fn dead_of(pool: &PgPool, jobs: &[Uuid]) -> Result<Vec<Dead>, sqlx::Error> {
-    sqlx::query_as(FAILED).bind(jobs).fetch_all(pool).await
+/// The first dead input of each of these jobs that has one.
+pub(crate) async fn jobs_with_dead_input(
+    pool: &PgPool,
+    jobs: &[Uuid],
+) -> Result<Vec<DeadInput>, sqlx::Error> {
+    sqlx::query_as(WITH_DEAD_INPUT)
+        .bind(jobs)
+        .fetch_all(pool)
+        .await
 }
 
 /// The dead inputs of a job.
-pub(crate) async fn dead(tx: &mut PgConnection, job: Uuid) -> Result<Vec<i64>, sqlx::Error> {
-    sqlx::query_scalar(DEAD).bind(job).fetch_all(tx).await
+pub(crate) async fn dead_inputs(tx: &mut PgConnection, job: Uuid) -> Result<Vec<i64>, sqlx::Error> {
+    sqlx::query_scalar(DEAD_INPUTS)
+        .bind(job)
+        .fetch_all(tx)
+        .await
 }
 
-/// Opens a failed job again for what was parked with it; false if nothing was.
-pub(crate) async fn open_again(tx: &mut PgConnection, job: Uuid) -> Result<bool, sqlx::Error> {
-    sqlx::query_scalar(OPEN_AGAIN).bind(job).fetch_one(tx).await
+/// Reopens a failed job for its parked inputs; false if it has none.
+pub(crate) async fn reopen(tx: &mut PgConnection, job: Uuid) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar(REOPEN).bind(job).fetch_one(tx).await
 }
 
-/// Forgets rights whose holders are gone.
-pub(crate) async fn forget_generations(pool: &PgPool) -> Result<u64, sqlx::Error> {
-    let gone = sqlx::query(FORGET_GENERATIONS).execute(pool).await?;
-    Ok(gone.rows_affected())
+/// Releases file locks whose claims are gone; returns their number.
+pub(crate) async fn release_file_locks(pool: &PgPool) -> Result<u64, sqlx::Error> {
+    let released = sqlx::query(RELEASE_FILE_LOCKS).execute(pool).await?;
+    Ok(released.rows_affected())
 }
 
-/// How many jobs are open, and the age of the oldest in seconds.
-pub(crate) async fn open(pool: &PgPool) -> Result<(i64, f64), sqlx::Error> {
-    sqlx::query_as(OPEN).fetch_one(pool).await
+/// The number of open jobs, and the age of the oldest in seconds.
+pub(crate) async fn count_open(pool: &PgPool) -> Result<(i64, f64), sqlx::Error> {
+    sqlx::query_as(COUNT_OPEN).fetch_one(pool).await
 }

@@ -1,4 +1,4 @@
-//! What is read and written ahead of the claims.
+//! Inputs whose file exists, found and finished before they are claimed.
 
 use sqlx::PgPool;
 use time::OffsetDateTime;
@@ -7,9 +7,9 @@ use uuid::Uuid;
 use super::work;
 use crate::{model::JobStatus, settings::ReuseSettings};
 
-/// The next inputs that could be claimed, each with the file that may be used for it, if one is known. Today is the
-/// database's, in UTC; days written as numbers have the order of the days. Index: export_job_input_claim.
-const LOOK: &str = "
+/// The next claimable inputs, each with the file that may be reused for it, if one is registered. "Today" is the
+/// database's, in UTC; dates as yyyymmdd numbers sort like dates. Index: export_job_input_claim.
+const SCAN: &str = "
 select i.next_retry_at as due, i.id, i.job_id as job, j.status, a.s3_path as path
 from (select next_retry_at, id, job_id, index_key, effective_date, asof_indicator
       from exports.export_job_input
@@ -25,8 +25,8 @@ left join lateral (
     limit 1) a on true
 order by i.next_retry_at, i.id";
 
-/// Jobs first, as whoever closes one locks it first: a job that is being closed is waited for, and then left alone.
-/// Inputs are found by their ids: `coalesce` keeps the planner from reading a whole job for them.
+/// Locks jobs first, as closing a job does: waits for a job that is being closed and then skips it. `coalesce` makes the
+/// planner look inputs up by id instead of reading all inputs of a job.
 const FINISH: &str = "
 with open as materialized (
     select job_id from exports.export_job where job_id = any($3) and completed_at is null order by job_id for share)
@@ -35,21 +35,21 @@ set status = 'SUCCEEDED', finished_at = clock_timestamp(), s3_path = g.path, is_
 from unnest($1::bigint[], $2::text[]) g(id, path)
 where i.id = g.id and i.status = 'PENDING' and coalesce(i.job_id = any(array(select job_id from open)), false)";
 
-/// A place in the queue; the first one is before everybody.
+/// A position in the claim order; the default is the front.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct ScanCursor {
     due: Option<OffsetDateTime>,
     id: i64,
 }
 
-/// What a look has found.
+/// The result of a scan.
 #[derive(Debug)]
-pub(crate) struct Looked {
-    /// Inputs with a known file; their jobs are running from now on.
-    pub known: Vec<Known>,
-    /// The place of the last input that was looked at.
-    pub reached: Place,
-    /// May there be others behind it?
+pub(crate) struct Scan {
+    /// Inputs with a registered file; their jobs are `RUNNING` from now on.
+    pub inputs: Vec<Reusable>,
+    /// The position of the last scanned input.
+    pub reached: ScanCursor,
+    /// Whether there may be more behind it.
     pub more: bool,
 }
 
@@ -62,30 +62,30 @@ struct Row {
     path: Option<String>,
 }
 
-/// An input, and the file that is known for it.
+/// An input and the file that may be reused for it.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct Reusable {
     pub id: i64,
     pub job: Uuid,
     pub path: String,
 }
 
-/// Looks at so many inputs behind this place.
-pub(crate) async fn look(
+/// Scans up to `limit` inputs behind this position.
+pub(crate) async fn scan(
     pool: &PgPool,
     reuse: ReuseSettings,
-    from: Place,
-    most: u32,
-) -> Result<Looked, sqlx::Error> {
-    let rows: Vec<Row> = sqlx::query_as(LOOK)
+    from: ScanCursor,
+    limit: u32,
+) -> Result<Scan, sqlx::Error> {
+    let rows: Vec<Row> = sqlx::query_as(SCAN)
         .bind(from.due)
         .bind(from.id)
-        .bind(i64::from(most))
+        .bind(i64::from(limit))
         .bind(reuse.days)
         .fetch_all(pool)
         .await?;
-    let more = rows.len() == most as usize;
-    let reached = rows.last().map_or(from, |row| Place {
+    let more = rows.len() == limit as usize;
+    let reached = rows.last().map_or(from, |row| ScanCursor {
         due: Some(row.due),
         id: row.id,
     });
@@ -96,23 +96,23 @@ pub(crate) async fn look(
         .collect();
     fresh.sort_unstable();
     fresh.dedup();
-    work::start(pool, &fresh).await?;
-    let known = rows.into_iter().filter_map(|row| {
+    work::start_jobs(pool, &fresh).await?;
+    let inputs = rows.into_iter().filter_map(|row| {
         let (id, job) = (row.id, row.job);
-        row.path.map(|path| Known { id, job, path })
+        row.path.map(|path| Reusable { id, job, path })
     });
-    Ok(Looked {
-        known: known.collect(),
+    Ok(Scan {
+        inputs: inputs.collect(),
         reached,
         more,
     })
 }
 
-/// Gives these inputs their files, but for those that somebody has claimed, and those of closed jobs. Says how many.
-pub(crate) async fn finish(pool: &PgPool, known: &[Known]) -> Result<u64, sqlx::Error> {
-    let ids: Vec<i64> = known.iter().map(|known| known.id).collect();
-    let paths: Vec<&str> = known.iter().map(|known| known.path.as_str()).collect();
-    let mut jobs: Vec<Uuid> = known.iter().map(|known| known.job).collect();
+/// Finishes these inputs with their files, except claimed ones and those of closed jobs. Returns their number.
+pub(crate) async fn finish(pool: &PgPool, inputs: &[Reusable]) -> Result<u64, sqlx::Error> {
+    let ids: Vec<i64> = inputs.iter().map(|input| input.id).collect();
+    let paths: Vec<&str> = inputs.iter().map(|input| input.path.as_str()).collect();
+    let mut jobs: Vec<Uuid> = inputs.iter().map(|input| input.job).collect();
     jobs.sort_unstable();
     jobs.dedup();
     let done = sqlx::query(FINISH)

@@ -1,7 +1,6 @@
 //! What workers read and write, for many inputs at a time.
 //!
-//! Every statement brings the fences of the claims that it speaks for: what is no longer held is neither read nor
-//! written.
+//! Every statement carries the fences of its claims: an input whose claim is lost is neither read nor written.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -10,9 +9,9 @@ use uuid::Uuid;
 
 use crate::{model::JobStatus, settings::ReuseSettings};
 
-/// Where each input stands: its job, and the file that may be used again. Today is the database's, in UTC.
-const OPEN: &str = "
-select i.id, j.job_id, j.job_key, j.status, a.s3_path as known, coalesce(a.source_job_id = j.job_id, false) as own,
+/// Each input's job, and the registered file for its key. "Today" is the database's, in UTC.
+const CONTEXT: &str = "
+select i.id, j.job_id, j.job_key, j.status, a.s3_path as registered, coalesce(a.source_job_id = j.job_id, false) as own,
        $3 and to_date(lpad(i.effective_date::text, 8, '0'), 'YYYYMMDD') <= (now() at time zone 'utc')::date - $4 as reusable
 from unnest($1::bigint[], $2::bigint[]) u(id, fence)
 join exports.export_job_input i on i.id = u.id and i.fence = u.fence
@@ -20,13 +19,13 @@ join exports.export_job j on j.job_id = i.job_id
 left join exports.export_artifact a
   on a.index_key = i.index_key and a.effective_date = i.effective_date and a.asof_indicator = i.asof_indicator";
 
-const START: &str = "
+const START_JOBS: &str = "
 update exports.export_job set status = 'RUNNING', started_at = now()
 where job_id = any($1) and status = 'SUBMITTED'";
 
-/// Takes the right to make a file, unless somebody has it whose lease is good. The commit need not wait for the disk: a
-/// right that is lost with the server costs at most a file that is made twice, in the same place.
-const TAKE: &str = "
+/// Locks the generation of a file, unless a live claim holds the lock. The commit doesn't wait for the disk: a lock that
+/// a server crash loses costs at most a file that is generated twice, at the same path.
+const LOCK_FILES: &str = "
 insert into exports.export_generation as g (index_key, effective_date, asof_indicator, input_id, fence)
 select distinct on (i.index_key, i.effective_date, i.asof_indicator)
        i.index_key, i.effective_date, i.asof_indicator, i.id, i.fence
@@ -40,7 +39,7 @@ on conflict (index_key, effective_date, asof_indicator) do update
        or not exports.generation_is_held(g.input_id, g.fence)
 returning g.input_id";
 
-/// What each input got (an error of before is overcome), the registry's entry for each file that was made, and the rights given back.
+/// Records each input's file (and clears its last error), registers generated files, and releases the file locks.
 const RECORD: &str = "
 with held as (
     update exports.export_job_input i
@@ -55,41 +54,38 @@ registered as (
     order by h.index_key, h.effective_date, h.asof_indicator, h.id desc
     on conflict (index_key, effective_date, asof_indicator) do update
         set s3_path = excluded.s3_path, source_job_id = excluded.source_job_id, generated_at = now()),
-given_back as (
+released as (
     delete from exports.export_generation g using held h
     where g.index_key = h.index_key and g.effective_date = h.effective_date and g.asof_indicator = h.asof_indicator
       and g.input_id = h.id)
 select count(*) from held";
 
-/// A claimed input: its id and the fence of the claim.
-pub(crate) type Held = (i64, i64);
+/// A claimed input: its id and the claim's fence.
+pub(crate) type Claim = (i64, i64);
 
-/// Where a held input stands.
+/// What a worker needs to know about a claimed input.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub(crate) struct Standing {
+pub(crate) struct InputContext {
     id: i64,
-    /// The job.
     pub job_id: Uuid,
-    /// The job's key.
     pub job_key: String,
-    /// The job's state.
     pub status: JobStatus,
-    /// The latest file of this key, if any was made.
-    pub known: Option<String>,
-    /// This job made it: an earlier attempt that was not settled.
+    /// The latest registered file for this key.
+    pub registered: Option<String>,
+    /// This job generated it, in an attempt that wasn't settled.
     pub own: bool,
-    /// May another job's file be used?
+    /// Whether another job's file may be reused.
     pub reusable: bool,
 }
 
-/// Where these inputs stand; none for those whose lease is lost. Their jobs are running from now on.
-pub(crate) async fn open(
+/// The context of each claim; `None` if its lease is lost. Sets their jobs to `RUNNING`.
+pub(crate) async fn context(
     connection: &mut PgConnection,
     reuse: ReuseSettings,
-    held: &[Held],
-) -> Result<Vec<Option<Standing>>, sqlx::Error> {
-    let (ids, fences): (Vec<i64>, Vec<i64>) = held.iter().copied().unzip();
-    let rows: Vec<Standing> = sqlx::query_as(OPEN)
+    claims: &[Claim],
+) -> Result<Vec<Option<InputContext>>, sqlx::Error> {
+    let (ids, fences): (Vec<i64>, Vec<i64>) = claims.iter().copied().unzip();
+    let rows: Vec<InputContext> = sqlx::query_as(CONTEXT)
         .bind(ids)
         .bind(fences)
         .bind(reuse.enabled)
@@ -103,50 +99,58 @@ pub(crate) async fn open(
         .collect();
     fresh.sort_unstable();
     fresh.dedup();
-    start(connection, &fresh).await?;
-    let mut by_id: HashMap<i64, Standing> = rows.into_iter().map(|row| (row.id, row)).collect();
-    Ok(held.iter().map(|(id, _)| by_id.remove(id)).collect())
+    start_jobs(connection, &fresh).await?;
+    let mut by_id: HashMap<i64, InputContext> = rows.into_iter().map(|row| (row.id, row)).collect();
+    Ok(claims.iter().map(|(id, _)| by_id.remove(id)).collect())
 }
 
-/// These jobs are running from now on.
-pub(crate) async fn start(database: impl PgExecutor<'_>, jobs: &[Uuid]) -> Result<(), sqlx::Error> {
+/// Sets submitted jobs to `RUNNING`.
+pub(crate) async fn start_jobs(
+    database: impl PgExecutor<'_>,
+    jobs: &[Uuid],
+) -> Result<(), sqlx::Error> {
     if jobs.is_empty() {
         return Ok(());
     }
-    let started = sqlx::query(START).bind(jobs).execute(database);
-    started.await.map(drop)
+    sqlx::query(START_JOBS)
+        .bind(jobs)
+        .execute(database)
+        .await
+        .map(drop)
 }
 
-/// Who of these may make its file now.
-pub(crate) async fn take(
+/// Whether each claim got the lock on its file.
+pub(crate) async fn lock_files(
     connection: &mut PgConnection,
-    held: &[Held],
+    claims: &[Claim],
 ) -> Result<Vec<bool>, sqlx::Error> {
-    let (ids, fences): (Vec<i64>, Vec<i64>) = held.iter().copied().unzip();
-    let taken: Vec<i64> = sqlx::query_scalar(TAKE)
+    let (ids, fences): (Vec<i64>, Vec<i64>) = claims.iter().copied().unzip();
+    let locked: Vec<i64> = sqlx::query_scalar(LOCK_FILES)
         .bind(ids)
         .bind(fences)
         .fetch_all(connection)
         .await?;
-    Ok(held.iter().map(|(id, _)| taken.contains(id)).collect())
+    Ok(claims.iter().map(|(id, _)| locked.contains(id)).collect())
 }
 
-/// What became of a held input.
+/// The file of a claimed input.
 #[derive(Debug, Clone)]
-pub(crate) struct Found {
-    /// Which input.
-    pub held: Held,
-    /// Where its file is.
+pub(crate) struct InputFile {
+    pub claim: Claim,
+    /// The file's address.
     pub path: String,
-    /// Another job made it.
+    /// Another job generated it.
     pub reused: bool,
 }
 
-/// Writes what became of these, in the transaction that settles them: a lease that is lost spoils it.
-pub(crate) async fn record(tx: &mut PgConnection, found: &[Arc<Found>]) -> Result<(), sqlx::Error> {
-    let (ids, fences): (Vec<i64>, Vec<i64>) = found.iter().map(|found| found.held).unzip();
-    let paths: Vec<&str> = found.iter().map(|found| found.path.as_str()).collect();
-    let reused: Vec<bool> = found.iter().map(|found| found.reused).collect();
+/// Records these files in the transaction that settles their inputs; a lost lease rolls it back.
+pub(crate) async fn record(
+    tx: &mut PgConnection,
+    files: &[Arc<InputFile>],
+) -> Result<(), sqlx::Error> {
+    let (ids, fences): (Vec<i64>, Vec<i64>) = files.iter().map(|file| file.claim).unzip();
+    let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+    let reused: Vec<bool> = files.iter().map(|file| file.reused).collect();
     sqlx::query(RECORD)
         .bind(ids)
         .bind(fences)

@@ -1,14 +1,14 @@
-//! The store and the source behind a breaker: an outage spends no more attempts than the breaker needs to see it.
+//! The store and the source behind a breaker: an outage spends no more attempts than the breaker needs to notice it.
 
 use std::{sync::Arc, time::Duration};
 
 use postrider::breaker::{Breaker, Outcome, Permit, State};
 use postrider_blob::Error;
 
-use crate::trouble::Trouble;
+use crate::error::FileError;
 
-/// How long an input waits in its place for a breaker to let it through, before it goes back to the table.
-const WAIT_IN_PLACE: Duration = Duration::from_secs(10);
+/// Maximum time that an input waits for the breaker while it holds its claim.
+const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// An outside dependency.
 #[derive(Debug)]
@@ -21,22 +21,22 @@ impl Dependency {
         Self { breaker }
     }
 
-    /// Was it away a moment ago?
+    /// Whether it was unavailable a moment ago.
     pub fn is_suspect(&self) -> bool {
         self.breaker.state() != State::Closed
     }
 
-    /// The right to call it. While it is away we wait a little in our place: going back to the table and being claimed
-    /// again costs the database more.
-    pub async fn enter(&self) -> Result<Visit, Trouble> {
+    /// Permission to call it. Waits a little while the breaker is open: snoozing and claiming the input again costs the
+    /// database more.
+    pub async fn enter(&self) -> Result<DependencyCall, FileError> {
         let wait = match self.breaker.permit() {
-            Ok(permit) => return Ok(self.visit(permit)),
+            Ok(permit) => return Ok(self.begin(permit)),
             Err(open) => open.retry_after,
         };
-        tokio::time::sleep(wait.min(WAIT_IN_PLACE)).await;
+        tokio::time::sleep(wait.min(MAX_WAIT)).await;
         match self.breaker.permit() {
-            Ok(permit) => Ok(self.visit(permit)),
-            Err(open) => Err(Trouble::Later(open.retry_after)),
+            Ok(permit) => Ok(self.begin(permit)),
+            Err(open) => Err(FileError::Snooze(open.retry_after)),
         }
     }
 
@@ -44,48 +44,48 @@ impl Dependency {
     pub async fn call<T>(
         &self,
         work: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Trouble> {
-        let visit = self.enter().await?;
+    ) -> Result<T, FileError> {
+        let call = self.enter().await?;
         match work.await {
             Ok(answer) => {
-                visit.answered();
+                call.succeeded();
                 Ok(answer)
             }
-            Err(error) => Err(visit.left(Trouble::store(&error))),
+            Err(error) => Err(call.failed(FileError::store(&error))),
         }
     }
 
-    fn visit(&self, permit: Permit) -> Visit {
-        Visit {
+    fn begin(&self, permit: Permit) -> DependencyCall {
+        DependencyCall {
             breaker: Arc::clone(&self.breaker),
             permit,
         }
     }
 }
 
-/// One visit; say how it ended. Dropped, it says nothing about the dependency.
+/// A call under way; report how it ended. Dropping it reports nothing to the breaker.
 #[derive(Debug)]
-pub(crate) struct Visit {
+pub(crate) struct DependencyCall {
     breaker: Arc<Breaker>,
     permit: Permit,
 }
 
-impl Visit {
-    pub fn answered(self) {
+impl DependencyCall {
+    pub fn succeeded(self) {
         self.permit.report(Outcome::Answered);
     }
 
-    /// It ended so. Whoever was under way when others found out that nobody is there pays nothing for it.
-    pub fn left(self, trouble: Trouble) -> Trouble {
-        let Trouble::Away(failure) = trouble else {
+    /// Reports a failure. A call that was under way when others opened the breaker spends no attempt.
+    pub fn failed(self, error: FileError) -> FileError {
+        let FileError::Unavailable(failure) = error else {
             self.permit.report(Outcome::Answered);
-            return trouble;
+            return error;
         };
         let known = self.breaker.state() == State::Open;
         self.permit.report(Outcome::Unavailable);
         match (known, self.breaker.permit()) {
-            (true, Err(open)) => Trouble::Later(open.retry_after),
-            _ => Trouble::Away(failure),
+            (true, Err(open)) => FileError::Snooze(open.retry_after),
+            _ => FileError::Unavailable(failure),
         }
     }
 }

@@ -1,27 +1,28 @@
-//! What is accepted, what is refused, and how it is said.
+//! Accepting jobs: valid and invalid requests, idempotency keys.
 
 use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::support::{House, input, many, settings};
+use crate::support::{Fixture, input, inputs, settings};
 
 #[tokio::test]
-async fn a_job_ends_completed_with_the_names_and_nulls_of_the_contract() {
-    let house = House::new().await;
-    house.work(&settings(
+async fn completed_job_matches_the_documented_contract() {
+    let fixture = Fixture::new().await;
+    fixture.start_worker(&settings(
         json!({ "source": { "query": "select * from exports.sample_constituents($1, $2, $3)" } }),
     ));
-    let older = house
+    let older = fixture
         .submit(json!([input("DEF", 20_230_506, "ADJCLS")]))
         .await;
-    let reused = house.stands(&older, "COMPLETED").await["dataContent"][0]["s3Path"].clone();
-    let job = house
+    let reused =
+        fixture.wait_for_status(&older, "COMPLETED").await["dataContent"][0]["s3Path"].clone();
+    let job = fixture
         .submit(json!([
             input("ABC", 20_240_202, "CLS"),
             input("DEF", 20_230_506, "ADJCLS")
         ]))
         .await;
-    let view = house.stands(&job, "COMPLETED").await;
+    let view = fixture.wait_for_status(&job, "COMPLETED").await;
     let made = view["dataContent"][0]["s3Path"]
         .as_str()
         .unwrap()
@@ -41,28 +42,28 @@ async fn a_job_ends_completed_with_the_names_and_nulls_of_the_contract() {
         "{made}"
     );
     assert!(made.starts_with("file:///"));
-    let text = std::fs::read_to_string(house.file(&made)).unwrap();
+    let text = std::fs::read_to_string(fixture.file(&made)).unwrap();
     assert!(text.starts_with("index_key,effective_date,asof_indicator,rank,"));
     assert!(text.lines().count() > 100);
 }
 
 #[tokio::test]
-async fn a_jobs_id_has_the_day_and_a_number_that_grows_past_six_digits() {
-    let house = House::new().await;
-    let first = house.submit(many(1)).await;
+async fn job_id_has_the_date_and_a_number_of_at_least_six_digits() {
+    let fixture = Fixture::new().await;
+    let first = fixture.submit(inputs(1)).await;
     let today: String = sqlx::query_scalar("select to_char(now() at time zone 'utc', 'YYYYMMDD')")
-        .fetch_one(&house.pool)
+        .fetch_one(&fixture.pool)
         .await
         .unwrap();
     assert_eq!(first, format!("J{today}_000001"));
-    house
+    fixture
         .execute("select setval('exports.export_job_number', 999999)")
         .await;
-    assert!(house.submit(many(1)).await.ends_with("_1000000"));
+    assert!(fixture.submit(inputs(1)).await.ends_with("_1000000"));
 }
 
-async fn refused(house: &House, inputs: Value) -> Vec<String> {
-    let (status, problem) = house.post(inputs).await;
+async fn rejected_fields(fixture: &Fixture, inputs: Value) -> Vec<String> {
+    let (status, problem) = fixture.post(inputs).await;
     assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem}");
     let fields = problem["errors"]
         .as_array()
@@ -71,8 +72,8 @@ async fn refused(house: &House, inputs: Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn bad_input_is_refused_with_its_place_and_nothing_is_stored() {
-    let house = House::new().await;
+async fn invalid_input_is_rejected_with_its_field_and_nothing_is_stored() {
+    let fixture = Fixture::new().await;
     let good = || input("ABC", 20_240_202, "CLS");
     let cases = [
         (json!([]), "/inputs"),
@@ -111,12 +112,12 @@ async fn bad_input_is_refused_with_its_place_and_nothing_is_stored() {
         ),
         (json!([good(), good()]), "/inputs/1"),
     ];
-    for (inputs, place) in cases {
-        let fields = refused(&house, inputs.clone()).await;
+    for (inputs, field) in cases {
+        let fields = rejected_fields(&fixture, inputs.clone()).await;
         assert!(
             fields
                 .iter()
-                .any(|field| field.contains(&format!("\"{place}\""))),
+                .any(|found| found.contains(&format!("\"{field}\""))),
             "{inputs}: {fields:?}"
         );
     }
@@ -137,15 +138,19 @@ async fn bad_input_is_refused_with_its_place_and_nothing_is_stored() {
         (json!([]), StatusCode::UNPROCESSABLE_ENTITY),
     ];
     for (body, expected) in shapes {
-        let (status, problem) = house.call(Method::POST, "/jobs", Some(body.clone())).await;
+        let (status, problem) = fixture
+            .call(Method::POST, "/jobs", Some(body.clone()))
+            .await;
         assert_eq!(status, expected, "{body}: {problem}");
     }
-    let (status, _) = house
-        .keyed(Method::POST, "/jobs", Some("{".to_owned()), None)
+    let (status, _) = fixture
+        .call_with_key(Method::POST, "/jobs", Some("{".to_owned()), None)
         .await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
     assert_eq!(
-        house.count("select count(*) from exports.export_job").await,
+        fixture
+            .count("select count(*) from exports.export_job")
+            .await,
         0
     );
     for path in [
@@ -154,7 +159,7 @@ async fn bad_input_is_refused_with_its_place_and_nothing_is_stored() {
         "/jobs/J20260101_000001/inputs",
         "/jobs/J20260101_000001/events",
     ] {
-        let (status, problem) = house.call(Method::GET, path, None).await;
+        let (status, problem) = fixture.call(Method::GET, path, None).await;
         assert_eq!(
             (status, &problem["code"]),
             (StatusCode::NOT_FOUND, &json!("export-job-not-found")),
@@ -164,28 +169,28 @@ async fn bad_input_is_refused_with_its_place_and_nothing_is_stored() {
 }
 
 #[tokio::test]
-async fn a_hundred_thousand_inputs_are_accepted_at_once_and_not_one_more() {
-    let house = House::new().await;
-    let job = house.submit(many(100_000)).await;
-    assert_eq!(house.get(&job).await["pending"], 100_000);
-    let fields = refused(&house, many(100_001)).await;
+async fn a_job_has_at_most_one_hundred_thousand_inputs() {
+    let fixture = Fixture::new().await;
+    let job = fixture.submit(inputs(100_000)).await;
+    assert_eq!(fixture.get(&job).await["pending"], 100_000);
+    let fields = rejected_fields(&fixture, inputs(100_001)).await;
     assert!(fields[0].contains("100001"), "{fields:?}");
     let first: String = sqlx::query_scalar(
         "select index_key from exports.export_job_input order by next_retry_at, id limit 1",
     )
-    .fetch_one(&house.pool)
+    .fetch_one(&fixture.pool)
     .await
     .unwrap();
     assert_eq!(first, "K00000", "claimed in the order of the request");
 }
 
 #[tokio::test]
-async fn one_idempotency_key_is_one_job() {
-    let house = House::new().await;
-    let body = |count| Some(json!({ "inputs": many(count) }).to_string());
+async fn one_idempotency_key_creates_one_job() {
+    let fixture = Fixture::new().await;
+    let body = |count| Some(json!({ "inputs": inputs(count) }).to_string());
     let post = async |key, count| {
-        house
-            .keyed(Method::POST, "/jobs", body(count), Some(key))
+        fixture
+            .call_with_key(Method::POST, "/jobs", body(count), Some(key))
             .await
     };
     let (status, first) = post("k-1", 2).await;
@@ -201,16 +206,19 @@ async fn one_idempotency_key_is_one_job() {
     let (status, problem) = post("", 2).await;
     assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem}");
     assert_eq!(
-        house.count("select count(*) from exports.export_job").await,
+        fixture
+            .count("select count(*) from exports.export_job")
+            .await,
         2
     );
 }
 
 #[tokio::test]
-async fn many_equal_requests_at_once_make_one_job() {
-    let house = House::new().await;
-    let body = json!({ "inputs": many(500) }).to_string();
-    let posts = (0..8).map(|_| house.keyed(Method::POST, "/jobs", Some(body.clone()), Some("k")));
+async fn concurrent_identical_requests_create_one_job() {
+    let fixture = Fixture::new().await;
+    let body = json!({ "inputs": inputs(500) }).to_string();
+    let posts =
+        (0..8).map(|_| fixture.call_with_key(Method::POST, "/jobs", Some(body.clone()), Some("k")));
     let answers = futures_util::future::join_all(posts).await;
     let accepted = answers
         .iter()
@@ -219,7 +227,9 @@ async fn many_equal_requests_at_once_make_one_job() {
     assert_eq!(accepted, 1, "{answers:?}");
     assert!(answers.iter().all(|(_, answer)| answer == &answers[0].1));
     assert_eq!(
-        house.count("select count(*) from exports.export_job").await,
+        fixture
+            .count("select count(*) from exports.export_job")
+            .await,
         1
     );
 }

@@ -1,4 +1,4 @@
-//! The thirteen corrections of the design, each by name.
+//! The thirteen corrections of the design.
 
 use std::time::Duration;
 
@@ -7,47 +7,51 @@ use postrider::lease::{Claim, Outcome, Queue};
 use postrider_exports::EXPORT_JOB_INPUT;
 use serde_json::json;
 
-use crate::support::{House, LONG, input, many, own_source, settings, within};
+use crate::support::{DEADLINE, Fixture, input, inputs, own_source, settings, within};
 
 fn queue() -> Queue {
     Queue::new(&EXPORT_JOB_INPUT).unwrap()
 }
 
 #[tokio::test]
-async fn correction_1_a_worker_that_dies_leaves_nothing_running_for_ever() {
-    let house = House::new().await;
-    let job = house.submit(many(2)).await;
+async fn correction_1_inputs_of_a_dead_worker_are_rescued() {
+    let fixture = Fixture::new().await;
+    let job = fixture.submit(inputs(2)).await;
     let claim = Claim::new("doomed", Duration::from_millis(200), 2);
-    drop(queue().claim(&house.pool, &claim).await.unwrap());
-    assert_eq!(house.get(&job).await["running"], 2);
-    house.work(&settings(json!({})));
-    house.stands(&job, "COMPLETED").await;
+    drop(queue().claim(&fixture.pool, &claim).await.unwrap());
+    assert_eq!(fixture.get(&job).await["running"], 2);
+    fixture.start_worker(&settings(json!({})));
+    fixture.wait_for_status(&job, "COMPLETED").await;
     let (attempts, losses): (i64, i64) =
         sqlx::query_as("select sum(attempt_count), sum(losses) from exports.export_job_input")
-            .fetch_one(&house.pool)
+            .fetch_one(&fixture.pool)
             .await
             .unwrap();
-    assert_eq!((attempts, losses), (0, 2), "a loss is no failed attempt");
+    assert_eq!(
+        (attempts, losses),
+        (0, 2),
+        "a lost lease isn't a failed attempt"
+    );
 }
 
 #[tokio::test]
-async fn correction_2_a_late_attempt_of_the_same_worker_changes_nothing() {
-    let house = House::new().await;
-    house.submit(many(1)).await;
+async fn correction_2_stale_lease_cannot_settle_an_input() {
+    let fixture = Fixture::new().await;
+    fixture.submit(inputs(1)).await;
     let claim = Claim::new("me", Duration::from_millis(100), 1);
     let (late, item) = queue()
-        .claim(&house.pool, &claim)
+        .claim(&fixture.pool, &claim)
         .await
         .unwrap()
         .pop()
         .unwrap();
     tokio::time::sleep(Duration::from_millis(150)).await;
     let again = queue()
-        .claim_suspect(&house.pool, "me", Duration::from_secs(60), &[item.id])
+        .claim_suspect(&fixture.pool, "me", Duration::from_secs(60), &[item.id])
         .await
         .unwrap();
     assert!(again.is_some(), "the same worker claims again");
-    let mut tx = house.pool.begin().await.unwrap();
+    let mut tx = fixture.pool.begin().await.unwrap();
     let settled = queue().settle_in(&mut tx, "me", late, Outcome::Done).await;
     assert!(
         matches!(settled, Err(postrider::Error::LostLease(_))),
@@ -56,40 +60,40 @@ async fn correction_2_a_late_attempt_of_the_same_worker_changes_nothing() {
 }
 
 #[tokio::test]
-async fn correction_3_the_first_claim_makes_the_job_running_and_says_when() {
-    let house = House::new().await;
-    house
+async fn correction_3_the_first_claim_starts_the_job() {
+    let fixture = Fixture::new().await;
+    fixture
         .execute("create table source (key text, day date, asof text, n integer)")
         .await;
-    // The source waits behind a lock, so that the job is seen while it runs.
-    let mut door = house.pool.begin().await.unwrap();
+    // The source blocks on a lock, so that the job is observed while it runs.
+    let mut lock = fixture.pool.begin().await.unwrap();
     sqlx::query("lock table source")
-        .execute(&mut *door)
+        .execute(&mut *lock)
         .await
         .unwrap();
-    let job = house.submit(many(1)).await;
-    house.work(&settings(
+    let job = fixture.submit(inputs(1)).await;
+    fixture.start_worker(&settings(
         json!({ "source": { "query": own_source()["source"]["query"], "allow_empty": true } }),
     ));
-    let view = house.stands(&job, "RUNNING").await;
+    let view = fixture.wait_for_status(&job, "RUNNING").await;
     assert_eq!(view["running"], 1);
-    let started = house
+    let started = fixture
         .count("select count(*) from exports.export_job where started_at is not null")
         .await;
     assert_eq!(started, 1);
-    door.commit().await.unwrap();
-    house.stands(&job, "COMPLETED").await;
+    lock.commit().await.unwrap();
+    fixture.wait_for_status(&job, "COMPLETED").await;
 }
 
 #[tokio::test]
 async fn correction_4_the_counts_add_up_while_an_input_waits_for_a_retry() {
-    let house = House::new().await;
-    let job = house.submit(many(2)).await;
-    house.work(&settings(json!({
+    let fixture = Fixture::new().await;
+    let job = fixture.submit(inputs(2)).await;
+    fixture.start_worker(&settings(json!({
         "source": { "query": "select * from not_there_yet where key = $1" }, "retry": { "base_delay_ms": 60_000 }
     })));
-    let view = within(LONG, "both wait for a retry", async || {
-        let view = house.get(&job).await;
+    let view = within(DEADLINE, "both wait for a retry", async || {
+        let view = fixture.get(&job).await;
         if view["retrying"] == 2 {
             Ok(view)
         } else {
@@ -101,22 +105,25 @@ async fn correction_4_the_counts_add_up_while_an_input_waits_for_a_retry() {
         (&view["pending"], &view["total"], &view["status"]),
         (&json!(2), &json!(2), &json!("RUNNING"))
     );
-    house.execute("create table not_there_yet (key text, n integer); insert into not_there_yet values ('K00000', 1), ('K00001', 1)").await;
-    house
+    fixture.execute("create table not_there_yet (key text, n integer); insert into not_there_yet values ('K00000', 1), ('K00001', 1)").await;
+    fixture
         .execute("update exports.export_job_input set next_retry_at = now()")
         .await;
-    assert_eq!(house.stands(&job, "COMPLETED").await["retrying"], 0);
+    assert_eq!(
+        fixture.wait_for_status(&job, "COMPLETED").await["retrying"],
+        0
+    );
 }
 
 #[tokio::test]
 async fn correction_5_reuse_compares_calendar_days_not_numbers() {
-    let house = House::new().await;
-    house.work(&settings(json!({})));
+    let fixture = Fixture::new().await;
+    fixture.start_worker(&settings(json!({})));
     // As numbers, 1 March minus 7 is less than any day of February; as days, it is 23 February (22 in a leap year).
     let days: Vec<i32> = sqlx::query_scalar(
         "select to_char((now() at time zone 'utc')::date - d, 'YYYYMMDD')::integer from unnest(array[0, 6, 7, 8, 40]) d",
     )
-    .fetch_all(&house.pool)
+    .fetch_all(&fixture.pool)
     .await
     .unwrap();
     let inputs = || {
@@ -124,36 +131,36 @@ async fn correction_5_reuse_compares_calendar_days_not_numbers() {
             .map(|day| input("A", u32::try_from(*day).unwrap(), "CLS"))
             .collect()
     };
-    let first = house.submit(inputs()).await;
-    house.stands(&first, "COMPLETED").await;
-    let second = house.submit(inputs()).await;
-    let view = house.stands(&second, "COMPLETED").await;
+    let first = fixture.submit(inputs()).await;
+    fixture.wait_for_status(&first, "COMPLETED").await;
+    let second = fixture.submit(inputs()).await;
+    let view = fixture.wait_for_status(&second, "COMPLETED").await;
     assert_eq!(
         (&view["filesGenerated"], &view["filesReused"]),
         (&json!(2), &json!(3)),
         "today and six days ago are too young"
     );
-    let (status, _) = house.post(json!([input("A", 20_240_231, "CLS")])).await;
+    let (status, _) = fixture.post(json!([input("A", 20_240_231, "CLS")])).await;
     assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
 }
 
 #[tokio::test]
-async fn correction_6_a_reused_file_that_is_gone_is_generated_anew() {
-    let house = House::new().await;
-    house.work(&settings(json!({})));
-    let first = house.submit(many(1)).await;
-    let view = house.stands(&first, "COMPLETED").await;
-    std::fs::remove_file(house.file(view["dataContent"][0]["s3Path"].as_str().unwrap())).unwrap();
-    let second = house.submit(many(1)).await;
-    let view = house.stands(&second, "COMPLETED").await;
+async fn correction_6_a_missing_file_is_generated_again() {
+    let fixture = Fixture::new().await;
+    fixture.start_worker(&settings(json!({})));
+    let first = fixture.submit(inputs(1)).await;
+    let view = fixture.wait_for_status(&first, "COMPLETED").await;
+    std::fs::remove_file(fixture.file(view["dataContent"][0]["s3Path"].as_str().unwrap())).unwrap();
+    let second = fixture.submit(inputs(1)).await;
+    let view = fixture.wait_for_status(&second, "COMPLETED").await;
     assert_eq!(
         (&view["filesGenerated"], &view["filesReused"]),
         (&json!(1), &json!(0))
     );
     let path = view["dataContent"][0]["s3Path"].as_str().unwrap();
-    assert!(path.contains(&second) && house.file(path).exists());
+    assert!(path.contains(&second) && fixture.file(path).exists());
     let known: Vec<String> = sqlx::query_scalar("select s3_path from exports.export_artifact")
-        .fetch_all(&house.pool)
+        .fetch_all(&fixture.pool)
         .await
         .unwrap();
     assert_eq!(known, [path]);
@@ -161,42 +168,42 @@ async fn correction_6_a_reused_file_that_is_gone_is_generated_anew() {
 
 #[tokio::test]
 async fn correction_7_a_job_can_be_cancelled() {
-    let house = House::new().await;
-    let job = house.submit(many(3)).await;
-    let (status, view) = house.operate(&job, "cancel").await;
+    let fixture = Fixture::new().await;
+    let job = fixture.submit(inputs(3)).await;
+    let (status, view) = fixture.action(&job, "cancel").await;
     assert_eq!(
         (status, &view["status"]),
         (StatusCode::OK, &json!("CANCELLED"))
     );
     assert_eq!(
-        house.operate(&job, "cancel").await.0,
+        fixture.action(&job, "cancel").await.0,
         StatusCode::OK,
-        "twice is as good as once"
+        "it is idempotent"
     );
-    let (status, problem) = house.operate(&job, "redrive").await;
+    let (status, problem) = fixture.action(&job, "redrive").await;
     assert_eq!(
         (status, &problem["code"]),
         (StatusCode::CONFLICT, &json!("export-job-not-redrivable"))
     );
     assert_eq!(
-        house.operate("J20200101_000001", "cancel").await.0,
+        fixture.action("J20200101_000001", "cancel").await.0,
         StatusCode::NOT_FOUND
     );
     assert_eq!(
-        house
+        fixture
             .count("select count(*) from postrider.audit where action = 'cancel'")
             .await,
         1
     );
-    let other = house.submit(json!([input("Z", 20_240_202, "CLS")])).await;
-    house.work(&settings(json!({})));
-    house.stands(&other, "COMPLETED").await;
-    let view = house.get(&job).await;
+    let other = fixture.submit(json!([input("Z", 20_240_202, "CLS")])).await;
+    fixture.start_worker(&settings(json!({})));
+    fixture.wait_for_status(&other, "COMPLETED").await;
+    let view = fixture.get(&job).await;
     assert_eq!(
         (&view["status"], &view["pending"], &view["done"]),
         (&json!("CANCELLED"), &json!(3), &json!(0))
     );
-    let (status, problem) = house.operate(&other, "cancel").await;
+    let (status, problem) = fixture.action(&other, "cancel").await;
     assert_eq!(
         (status, &problem["code"]),
         (StatusCode::CONFLICT, &json!("export-job-not-cancellable"))
@@ -204,32 +211,32 @@ async fn correction_7_a_job_can_be_cancelled() {
 }
 
 #[tokio::test]
-async fn correction_8_a_redrive_reopens_the_job_and_finished_inputs_are_not_redone() {
-    let house = House::new().await;
-    house.execute("create table source (key text, day date, asof text, n integer); insert into source values ('A', '2024-02-02', 'CLS', 1)").await;
-    house.work(&settings(own_source()));
-    let job = house
+async fn correction_8_redrive_reopens_the_job_and_keeps_finished_inputs() {
+    let fixture = Fixture::new().await;
+    fixture.execute("create table source (key text, day date, asof text, n integer); insert into source values ('A', '2024-02-02', 'CLS', 1)").await;
+    fixture.start_worker(&settings(own_source()));
+    let job = fixture
         .submit(json!([
             input("A", 20_240_202, "CLS"),
             input("B", 20_240_202, "CLS")
         ]))
         .await;
-    let view = house.stands(&job, "FAILED").await;
+    let view = fixture.wait_for_status(&job, "FAILED").await;
     let finished: Option<time::OffsetDateTime> = sqlx::query_scalar(
         "select max(finished_at) from exports.export_job_input where status = 'SUCCEEDED'",
     )
-    .fetch_one(&house.pool)
+    .fetch_one(&fixture.pool)
     .await
     .unwrap();
     assert_eq!(
-        (&view["failed"], house.operate(&job, "cancel").await.0),
+        (&view["failed"], fixture.action(&job, "cancel").await.0),
         (&json!(1), StatusCode::CONFLICT)
     );
-    house
+    fixture
         .execute("insert into source values ('B', '2024-02-02', 'CLS', 1)")
         .await;
-    assert_eq!(house.operate(&job, "redrive").await.0, StatusCode::OK);
-    let view = house.stands(&job, "COMPLETED").await;
+    assert_eq!(fixture.action(&job, "redrive").await.0, StatusCode::OK);
+    let view = fixture.wait_for_status(&job, "COMPLETED").await;
     assert_eq!(
         (&view["done"], &view["failed"], &view["errorMessage"]),
         (&json!(2), &json!(0), &json!(null))
@@ -239,62 +246,62 @@ async fn correction_8_a_redrive_reopens_the_job_and_finished_inputs_are_not_redo
             "select finished_at = $1 from exports.export_job_input where index_key = 'A'",
         )
         .bind(finished)
-        .fetch_one(&house.pool)
+        .fetch_one(&fixture.pool)
         .await
         .unwrap();
-        assert!(same, "what was finished was not touched");
+        assert!(same, "finished inputs are unchanged");
     }
-    let (status, _) = house.operate(&job, "redrive").await;
+    let (status, _) = fixture.action(&job, "redrive").await;
     assert_eq!(status, StatusCode::CONFLICT, "there is nothing to redrive");
 }
 
 #[tokio::test]
-async fn correction_8_a_redrive_through_the_common_door_reopens_the_job_too() {
-    let house = House::new().await;
-    house
+async fn correction_8_redriving_dead_letters_directly_reopens_the_job() {
+    let fixture = Fixture::new().await;
+    fixture
         .execute("create table source (key text, day date, asof text, n integer)")
         .await;
-    house.work(&settings(own_source()));
-    let job = house.submit(many(3)).await;
-    house.stands(&job, "FAILED").await;
-    within(LONG, "nothing runs", async || {
-        house.get(&job).await["running"] == 0
+    fixture.start_worker(&settings(own_source()));
+    let job = fixture.submit(inputs(3)).await;
+    fixture.wait_for_status(&job, "FAILED").await;
+    within(DEADLINE, "nothing runs", async || {
+        fixture.get(&job).await["running"] == 0
     })
     .await;
-    house.execute("insert into source select 'K0000' || k, '2024-02-02', 'CLS', 1 from generate_series(0, 2) k").await;
+    fixture.execute("insert into source select 'K0000' || k, '2024-02-02', 'CLS', 1 from generate_series(0, 2) k").await;
     let dead: Vec<i64> =
         sqlx::query_scalar("select id from exports.export_job_input where status = 'DLQ'")
-            .fetch_all(&house.pool)
+            .fetch_all(&fixture.pool)
             .await
             .unwrap();
-    let mut tx = house.pool.begin().await.unwrap();
-    let operator = postrider::lease::Operator::new("somebody");
+    let mut tx = fixture.pool.begin().await.unwrap();
+    let operator = postrider::lease::Operator::new("operator");
     queue().redrive(&mut tx, &operator, &dead).await.unwrap();
     tx.commit().await.unwrap();
-    house.stands(&job, "COMPLETED").await;
+    fixture.wait_for_status(&job, "COMPLETED").await;
 }
 
 #[tokio::test]
-async fn correction_9_a_running_input_of_a_cancelled_job_finishes_and_the_others_never_start() {
-    let house = House::new().await;
-    house.execute("create table source (key text, day date, asof text, n integer); insert into source select 'K0000' || k, '2024-02-02', 'CLS', 1 from generate_series(0, 4) k").await;
-    let mut door = house.pool.begin().await.unwrap();
+async fn correction_9_running_inputs_of_a_cancelled_job_finish_and_others_never_start() {
+    let fixture = Fixture::new().await;
+    fixture.execute("create table source (key text, day date, asof text, n integer); insert into source select 'K0000' || k, '2024-02-02', 'CLS', 1 from generate_series(0, 4) k").await;
+    let mut lock = fixture.pool.begin().await.unwrap();
     sqlx::query("lock table source")
-        .execute(&mut *door)
+        .execute(&mut *lock)
         .await
         .unwrap();
-    let job = house.submit(many(5)).await;
-    house.work(&settings(
+    let job = fixture.submit(inputs(5)).await;
+    fixture.start_worker(&settings(
         json!({ "source": own_source()["source"], "concurrency": 1 }),
     ));
-    within(LONG, "the source is asked", async || {
-        house.count("select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like 'copy%' and datname = current_database()").await == 1
+    within(DEADLINE, "the source is being read", async || {
+        fixture.count("select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like 'copy%' and datname = current_database()").await == 1
     })
     .await;
-    assert_eq!(house.operate(&job, "cancel").await.0, StatusCode::OK);
-    door.commit().await.unwrap();
-    let view = within(LONG, "what ran has finished", async || {
-        let view = house.get(&job).await;
+    assert_eq!(fixture.action(&job, "cancel").await.0, StatusCode::OK);
+    lock.commit().await.unwrap();
+    let view = within(DEADLINE, "the running input has finished", async || {
+        let view = fixture.get(&job).await;
         if view["done"] == 1 && view["running"] == 0 {
             Ok(view)
         } else {
@@ -306,118 +313,123 @@ async fn correction_9_a_running_input_of_a_cancelled_job_finishes_and_the_others
         (&view["status"], &view["pending"]),
         (&json!("CANCELLED"), &json!(4))
     );
-    house.finalize().await;
-    let claimable = house.count("select count(*) from exports.export_job_input where finished_at is null and next_retry_at < 'infinity'").await;
+    fixture.finalize().await;
+    let claimable = fixture.count("select count(*) from exports.export_job_input where finished_at is null and next_retry_at < 'infinity'").await;
     assert_eq!(claimable, 0);
 }
 
 #[tokio::test]
 async fn correction_11_closed_jobs_stay_closed_and_their_inputs_are_not_started() {
-    let house = House::new().await;
+    let fixture = Fixture::new().await;
     let jobs = [
-        house.submit(many(1)).await,
-        house.submit(many(1)).await,
-        house.submit(many(1)).await,
+        fixture.submit(inputs(1)).await,
+        fixture.submit(inputs(1)).await,
+        fixture.submit(inputs(1)).await,
     ];
-    house.execute("update exports.export_job set completed_at = now(), status = case right(job_key, 1) when '1' then 'COMPLETED' when '2' then 'FAILED' else 'CANCELLED' end, error_message = 'x'").await;
-    house.work(&settings(json!({})));
-    let other = house.submit(json!([input("Z", 20_240_202, "CLS")])).await;
-    house.stands(&other, "COMPLETED").await;
+    fixture.execute("update exports.export_job set completed_at = now(), status = case right(job_key, 1) when '1' then 'COMPLETED' when '2' then 'FAILED' else 'CANCELLED' end, error_message = 'x'").await;
+    fixture.start_worker(&settings(json!({})));
+    let other = fixture.submit(json!([input("Z", 20_240_202, "CLS")])).await;
+    fixture.wait_for_status(&other, "COMPLETED").await;
     // A finished input must not complete a failed or cancelled job, and a dead one must not fail a completed one.
-    house.execute("update exports.export_job_input set status = 'SUCCEEDED', finished_at = now(), s3_path = 'x', lease_until = null, fence = null, lease_owner = null where index_key <> 'Z'").await;
-    house.finalize().await;
-    house.execute("update exports.export_job_input set status = 'DLQ', error_code = 'X', cause = 'X' where index_key <> 'Z'").await;
-    house.finalize().await;
+    fixture.execute("update exports.export_job_input set status = 'SUCCEEDED', finished_at = now(), s3_path = 'x', lease_until = null, fence = null, lease_owner = null where index_key <> 'Z'").await;
+    fixture.finalize().await;
+    fixture.execute("update exports.export_job_input set status = 'DLQ', error_code = 'X', cause = 'X' where index_key <> 'Z'").await;
+    fixture.finalize().await;
     for (job, status) in jobs.iter().zip(["COMPLETED", "FAILED", "CANCELLED"]) {
-        assert_eq!(house.get(job).await["status"], status);
+        assert_eq!(fixture.get(job).await["status"], status);
     }
     assert_eq!(
-        house
+        fixture
             .count("select count(*) from exports.export_artifact where index_key <> 'Z'")
             .await,
         0,
-        "nothing was made"
+        "nothing was generated"
     );
 }
 
 #[tokio::test]
-async fn correction_12_keys_whose_names_would_collide_are_refused() {
-    let house = House::new().await;
-    let (status, _) = house
+async fn correction_12_keys_with_colliding_file_names_are_rejected() {
+    let fixture = Fixture::new().await;
+    let (status, _) = fixture
         .post(json!([input("A", 20_240_101, "20240202_CLS")]))
         .await;
     assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
-    house.work(&settings(json!({})));
-    let job = house
+    fixture.start_worker(&settings(json!({})));
+    let job = fixture
         .submit(json!([
             input("A_20240101", 20_240_202, "CLS"),
             input("A", 20_240_101, "20240202-CLS")
         ]))
         .await;
-    let view = house.stands(&job, "COMPLETED").await;
+    let view = fixture.wait_for_status(&job, "COMPLETED").await;
     assert_ne!(
         view["dataContent"][0]["s3Path"],
         view["dataContent"][1]["s3Path"]
     );
     assert_eq!(
-        house.post(json!([input(".A", 20_240_101, "CLS")])).await.0,
+        fixture
+            .post(json!([input(".A", 20_240_101, "CLS")]))
+            .await
+            .0,
         StatusCode::UNPROCESSABLE_ENTITY
     );
 }
 
 #[tokio::test]
-async fn correction_13_a_claim_changes_no_index() {
-    let house = House::new().await;
+async fn correction_13_a_claim_updates_no_index() {
+    let fixture = Fixture::new().await;
     let touched: Vec<String> = sqlx::query_scalar(
         "select c.relname::text from pg_index i join pg_class c on c.oid = i.indexrelid
          where i.indrelid = 'exports.export_job_input'::regclass
            and pg_get_indexdef(i.indexrelid) ~ '(status|lease_until|lease_owner|fence)'",
     )
-    .fetch_all(&house.pool)
+    .fetch_all(&fixture.pool)
     .await
     .unwrap();
     assert_eq!(touched, Vec::<String>::new());
-    house.submit(many(200)).await;
+    fixture.submit(inputs(200)).await;
     let claim = Claim::new("me", Duration::from_secs(60), 200);
-    assert_eq!(queue().claim(&house.pool, &claim).await.unwrap().len(), 200);
-    let (updates, hot): (i64, i64) = within(LONG, "the statistics are in", async || {
-        sqlx::query("select pg_stat_force_next_flush()").execute(&house.pool).await.unwrap();
+    assert_eq!(
+        queue().claim(&fixture.pool, &claim).await.unwrap().len(),
+        200
+    );
+    let (updates, hot): (i64, i64) = within(DEADLINE, "the statistics are in", async || {
+        sqlx::query("select pg_stat_force_next_flush()").execute(&fixture.pool).await.unwrap();
         let row: (i64, i64) = sqlx::query_as("select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'export_job_input'")
-            .fetch_one(&house.pool)
+            .fetch_one(&fixture.pool)
             .await
             .unwrap();
         if row.0 >= 200 { Ok(row) } else { Err(row) }
     })
     .await;
-    assert_eq!(updates, hot, "every claim stays on its page");
+    assert_eq!(updates, hot, "every claim is a HOT update");
 }
 
 #[tokio::test]
-async fn the_finalizer_closes_what_every_fast_path_missed() {
-    let house = House::new().await;
-    let jobs = [house.submit(many(2)).await, house.submit(many(2)).await];
-    house.execute("update exports.export_job_input set status = 'SUCCEEDED', finished_at = now(), s3_path = 'x' where job_id = (select job_id from exports.export_job where number = 1)").await;
-    house.execute("update exports.export_job_input set status = 'DLQ', finished_at = now(), error_code = 'BROKEN', error_message = 'why', cause = 'BROKEN' where id = 3").await;
-    house.finalize().await;
-    assert_eq!(house.get(&jobs[0]).await["status"], "COMPLETED");
-    let failed = house.get(&jobs[1]).await;
+async fn finalizer_closes_jobs_that_the_fast_paths_missed() {
+    let fixture = Fixture::new().await;
+    let jobs = [
+        fixture.submit(inputs(2)).await,
+        fixture.submit(inputs(2)).await,
+    ];
+    fixture.execute("update exports.export_job_input set status = 'SUCCEEDED', finished_at = now(), s3_path = 'x' where job_id = (select job_id from exports.export_job where number = 1)").await;
+    fixture.execute("update exports.export_job_input set status = 'DLQ', finished_at = now(), error_code = 'BROKEN', error_message = 'why', cause = 'BROKEN' where id = 3").await;
+    fixture.finalize().await;
+    assert_eq!(fixture.get(&jobs[0]).await["status"], "COMPLETED");
+    let failed = fixture.get(&jobs[1]).await;
     assert_eq!(failed["status"], "FAILED");
     assert_eq!(
         failed["errorMessage"],
         "K00000 20240202 CLS moved to the DLQ: BROKEN: why"
     );
-    house.finalize().await;
-    assert_eq!(
-        house.get(&jobs[1]).await,
-        failed,
-        "twice is as good as once"
-    );
+    fixture.finalize().await;
+    assert_eq!(fixture.get(&jobs[1]).await, failed, "it is idempotent");
 }
 
 #[tokio::test]
-async fn every_statement_of_the_lifecycle_is_valid_sql() {
-    let house = House::new().await;
-    let mut connection = house.pool.acquire().await.unwrap();
+async fn every_lifecycle_statement_can_be_prepared() {
+    let fixture = Fixture::new().await;
+    let mut connection = fixture.pool.acquire().await.unwrap();
     for (name, text) in queue().statements() {
         let prepared = format!("prepare s_{name} as {text}");
         sqlx::raw_sql(sqlx::AssertSqlSafe(prepared))

@@ -1,4 +1,4 @@
-//! The promises of the slice, against a real PostgreSQL, a directory, and a real S3 server.
+//! The promises of exports, against a real PostgreSQL, a directory and a real S3 server.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod acceptance;

@@ -1,13 +1,13 @@
-//! Plans that must not flip, whatever the server knows of the table.
+//! Query plans that must not change, with and without statistics.
 
 use postrider::lease::Queue;
 use postrider_exports::EXPORT_JOB_INPUT;
 use sqlx::{AssertSqlSafe, Row};
 
-use crate::support::House;
+use crate::support::Fixture;
 
-/// The first request of a new installation is a large one: the server has no statistics of the table.
-const FIRST: &str = "
+/// The first request of a new installation is large: the server has no statistics of the table.
+const NO_STATISTICS: &str = "
 alter table exports.export_job_input set (autovacuum_enabled = off);
 insert into exports.export_job (job_id, number, job_key, total_inputs) values (gen_random_uuid(), 1, 'J1', 20000);
 insert into exports.export_job_input (input_id, job_id, index_key, effective_date, asof_indicator)
@@ -16,14 +16,14 @@ select gen_random_uuid(), job_id, 'K' || n, 20240202, 'CLS' from exports.export_
 const ANALYZED: &str = "analyze exports.export_job_input";
 
 #[tokio::test]
-async fn a_claim_right_after_a_large_request_does_not_read_the_whole_request() {
-    let house = House::new().await;
-    let mut connection = house.pool.acquire().await.unwrap();
+async fn claim_after_a_large_request_does_not_read_the_whole_request() {
+    let fixture = Fixture::new().await;
+    let mut connection = fixture.pool.acquire().await.unwrap();
     let queue = Queue::new(&EXPORT_JOB_INPUT).unwrap();
     let statements = queue.statements();
     let claim = statements.iter().find(|(name, _)| *name == "claim_any");
     let (_, claim) = claim.unwrap();
-    for statistics in [FIRST, ANALYZED] {
+    for statistics in [NO_STATISTICS, ANALYZED] {
         sqlx::raw_sql(statistics)
             .execute(&mut *connection)
             .await

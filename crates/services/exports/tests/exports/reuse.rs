@@ -1,4 +1,4 @@
-//! The same file asked for again: at once (correction 10), and later, when it is reused ahead of the claims.
+//! The same file requested again: concurrently (correction 10), and later, when the fast path reuses it.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use postrider_exports::EXPORT_JOB_INPUT;
 use postrider_testkit::crash;
 use serde_json::{Value, json};
 
-use crate::support::{House, LONG, many, settings, within};
+use crate::support::{DEADLINE, Fixture, inputs, settings, within};
 
 #[tokio::test]
 async fn correction_10_two_jobs_over_the_same_thousand_keys_generate_each_file_once() {
-    let house = House::new().await;
+    let fixture = Fixture::new().await;
     // Two workers with connections, breakers and memory of their own.
-    house.work(&settings(json!({})));
-    house.work(&settings(json!({})));
-    let (first, second) = tokio::join!(house.submit(many(1000)), house.submit(many(1000)));
+    fixture.start_worker(&settings(json!({})));
+    fixture.start_worker(&settings(json!({})));
+    let (first, second) = tokio::join!(fixture.submit(inputs(1000)), fixture.submit(inputs(1000)));
     let views = [
-        house.stands(&first, "COMPLETED").await,
-        house.stands(&second, "COMPLETED").await,
+        fixture.wait_for_status(&first, "COMPLETED").await,
+        fixture.wait_for_status(&second, "COMPLETED").await,
     ];
     let sum = |name: &str| {
         views
@@ -29,54 +29,54 @@ async fn correction_10_two_jobs_over_the_same_thousand_keys_generate_each_file_o
     assert_eq!(
         (sum("filesGenerated"), sum("filesReused")),
         (1000, 1000),
-        "no needless second generation"
+        "no file is generated twice"
     );
     for view in &views {
         for file in view["dataContent"].as_array().unwrap() {
             let path = file["s3Path"].as_str().unwrap();
-            assert!(house.file(path).exists(), "{path} dangles");
+            assert!(fixture.file(path).exists(), "{path} dangles");
         }
     }
     let registered: Vec<String> = sqlx::query_scalar("select s3_path from exports.export_artifact")
-        .fetch_all(&house.pool)
+        .fetch_all(&fixture.pool)
         .await
         .unwrap();
     assert_eq!(registered.len(), 1000);
-    assert!(registered.iter().all(|path| house.file(path).exists()));
+    assert!(registered.iter().all(|path| fixture.file(path).exists()));
     assert_eq!(
-        house
+        fixture
             .count("select count(*) from exports.export_generation")
             .await,
         0,
-        "every right was given back"
+        "every file lock was released"
     );
 }
 
 #[tokio::test]
-async fn correction_10_the_right_to_make_a_file_ends_with_the_lease_of_its_holder() {
-    let house = House::new().await;
-    house.submit(many(1)).await;
+async fn correction_10_a_file_lock_expires_with_its_holders_lease() {
+    let fixture = Fixture::new().await;
+    fixture.submit(inputs(1)).await;
     let queue = Queue::new(&EXPORT_JOB_INPUT).unwrap();
     let claimed = queue
         .claim(
-            &house.pool,
+            &fixture.pool,
             &Claim::new("doomed", Duration::from_millis(300), 1),
         )
         .await
         .unwrap();
-    // It took the right, and died.
+    // It took the file lock and died.
     let payload: Value = claimed[0].1.read().unwrap();
     sqlx::query("insert into exports.export_generation values ('K00000', 20240202, 'CLS', $1, $2)")
         .bind(claimed[0].1.id)
         .bind(payload["fence"].as_i64().unwrap())
-        .execute(&house.pool)
+        .execute(&fixture.pool)
         .await
         .unwrap();
-    let second = house.submit(many(1)).await;
-    house.work(&settings(json!({})));
-    house.stands(&second, "COMPLETED").await;
-    within(LONG, "both jobs are done", async || {
-        house
+    let second = fixture.submit(inputs(1)).await;
+    fixture.start_worker(&settings(json!({})));
+    fixture.wait_for_status(&second, "COMPLETED").await;
+    within(DEADLINE, "both jobs are done", async || {
+        fixture
             .count("select count(*) from exports.export_job where status = 'COMPLETED'")
             .await
             == 2
@@ -85,52 +85,52 @@ async fn correction_10_the_right_to_make_a_file_ends_with_the_lease_of_its_holde
 }
 
 #[tokio::test]
-async fn without_reuse_every_job_makes_its_own_files_and_the_registry_has_the_last() {
-    let house = House::new().await;
-    house.work(&settings(
+async fn without_reuse_every_job_generates_its_files_and_the_latest_is_registered() {
+    let fixture = Fixture::new().await;
+    fixture.start_worker(&settings(
         json!({ "file": { "reuse": { "enabled": false } } }),
     ));
-    let (first, second) = tokio::join!(house.submit(many(20)), house.submit(many(20)));
+    let (first, second) = tokio::join!(fixture.submit(inputs(20)), fixture.submit(inputs(20)));
     for job in [&first, &second] {
-        let view = house.stands(job, "COMPLETED").await;
+        let view = fixture.wait_for_status(job, "COMPLETED").await;
         assert_eq!(view["filesGenerated"], 20);
         for file in view["dataContent"].as_array().unwrap() {
             assert!(file["s3Path"].as_str().unwrap().contains(job.as_str()));
         }
     }
     assert_eq!(
-        house
+        fixture
             .count("select count(*) from exports.export_artifact")
             .await,
         20
     );
 }
 
-/// A house in which the files of `many(20)` are there, and nobody works any more.
-async fn with_files() -> House {
-    let house = House::new().await;
-    let stop = house.stop.child_token();
-    let worker = house.work_until(&settings(json!({})), stop.clone());
-    let job = house.submit(many(20)).await;
-    house.stands(&job, "COMPLETED").await;
+/// A fixture in which the files of `inputs(20)` exist and no worker runs.
+async fn with_files() -> Fixture {
+    let fixture = Fixture::new().await;
+    let stop = fixture.stop.child_token();
+    let worker = fixture.start_worker_until(&settings(json!({})), stop.clone());
+    let job = fixture.submit(inputs(20)).await;
+    fixture.wait_for_status(&job, "COMPLETED").await;
     stop.cancel();
     worker.await.unwrap().unwrap();
-    house
+    fixture
 }
 
 #[tokio::test]
-async fn inputs_whose_files_are_there_are_finished_without_being_claimed() {
-    let house = with_files().await;
-    house
+async fn inputs_with_existing_files_finish_without_being_claimed() {
+    let fixture = with_files().await;
+    fixture
         .execute(
             "create function refuse() returns trigger language plpgsql as $$ begin raise 'claimed'; end $$;
              create trigger refuse before update on exports.export_job_input for each row
                  when (new.status = 'RUNNING') execute function refuse()",
         )
         .await;
-    let job = house.submit(many(20)).await;
-    house.work(&settings(json!({})));
-    let view = house.stands(&job, "COMPLETED").await;
+    let job = fixture.submit(inputs(20)).await;
+    fixture.start_worker(&settings(json!({})));
+    let view = fixture.wait_for_status(&job, "COMPLETED").await;
     assert_eq!(
         (&view["filesReused"], &view["filesGenerated"]),
         (&json!(20), &json!(0))
@@ -138,24 +138,24 @@ async fn inputs_whose_files_are_there_are_finished_without_being_claimed() {
 }
 
 #[tokio::test]
-async fn an_input_that_was_claimed_meanwhile_is_left_to_its_holder() {
-    let house = with_files().await;
-    let job = house.submit(many(20)).await;
+async fn fast_path_skips_inputs_claimed_meanwhile() {
+    let fixture = with_files().await;
+    let job = fixture.submit(inputs(20)).await;
     let trap = crash::at("exports.before_reuse").pause();
-    house.work(&settings(json!({})));
+    fixture.start_worker(&settings(json!({})));
     trap.reached().await;
     let queue = Queue::new(&EXPORT_JOB_INPUT).unwrap();
     let claim = Claim::new("holder", Duration::from_secs(60), 3);
-    let held = queue.claim(&house.pool, &claim).await.unwrap();
+    let held = queue.claim(&fixture.pool, &claim).await.unwrap();
     assert_eq!(held.len(), 3);
     drop(trap);
-    within(LONG, "the others are finished", async || {
-        let view = house.get(&job).await;
+    within(DEADLINE, "the others are finished", async || {
+        let view = fixture.get(&job).await;
         view["filesReused"] == 17
     })
     .await;
     assert_eq!(
-        house
+        fixture
             .count("select count(*) from exports.export_job_input where lease_owner = 'holder' and status = 'RUNNING'")
             .await,
         3
@@ -163,20 +163,20 @@ async fn an_input_that_was_claimed_meanwhile_is_left_to_its_holder() {
 }
 
 #[tokio::test]
-async fn the_inputs_of_a_job_that_is_closed_meanwhile_stay_as_they_are() {
-    let house = with_files().await;
-    let job = house.submit(many(20)).await;
+async fn fast_path_skips_inputs_of_jobs_closed_meanwhile() {
+    let fixture = with_files().await;
+    let job = fixture.submit(inputs(20)).await;
     let trap = crash::at("exports.before_reuse").pause();
-    let stop = house.stop.child_token();
-    let worker = house.work_until(&settings(json!({})), stop.clone());
+    let stop = fixture.stop.child_token();
+    let worker = fixture.start_worker_until(&settings(json!({})), stop.clone());
     trap.reached().await;
-    house.operate(&job, "cancel").await;
+    fixture.action(&job, "cancel").await;
     drop(trap);
-    // Whatever was under way is over when another job has been through.
-    let next = house.submit(many(20)).await;
-    house.stands(&next, "COMPLETED").await;
+    // Anything in flight is finished once another job has completed.
+    let next = fixture.submit(inputs(20)).await;
+    fixture.wait_for_status(&next, "COMPLETED").await;
     stop.cancel();
     worker.await.unwrap().unwrap();
-    let view = house.stands(&job, "CANCELLED").await;
+    let view = fixture.wait_for_status(&job, "CANCELLED").await;
     assert_eq!(view["filesReused"], 0, "{view}");
 }

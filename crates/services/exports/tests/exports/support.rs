@@ -1,4 +1,4 @@
-//! A house of exports: a database, a store, the API, and workers when a test wants some.
+//! The fixture: a database, a store, the API, and workers on demand.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -11,7 +11,7 @@ use axum::{
 use http_body_util::BodyExt;
 use postrider::{breaker::Breakers, migrate::Migrator};
 use postrider_blob::{Settings as StoreSettings, Store};
-use postrider_exports::{Exports, Settings, completion, worker};
+use postrider_exports::{Exports, Settings, cleaning, worker};
 pub use postrider_testkit::within;
 use postrider_testkit::{
     S3Server, TestDb,
@@ -24,8 +24,8 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-/// Generous: the machine may be busy.
-pub const LONG: Duration = Duration::from_secs(300);
+/// Deadline of every wait; generous, because the machine may be busy.
+pub const DEADLINE: Duration = Duration::from_secs(300);
 
 #[derive(Clone)]
 struct AppState(Exports);
@@ -36,7 +36,7 @@ impl FromRef<AppState> for Exports {
     }
 }
 
-pub struct House {
+pub struct Fixture {
     pub db: TestDb,
     pub dir: TempDir,
     pub pool: PgPool,
@@ -45,7 +45,7 @@ pub struct House {
     pub stop: CancellationToken,
 }
 
-impl House {
+impl Fixture {
     /// With a directory as its store.
     pub async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -56,7 +56,7 @@ impl House {
     }
 
     /// With a bucket as its store.
-    pub async fn on_s3(server: &S3Server) -> Self {
+    pub async fn with_s3(server: &S3Server) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut settings = StoreSettings::directory(std::path::Path::new("/"));
         settings.url = Some(format!("s3://{BUCKET}").parse().unwrap());
@@ -90,12 +90,12 @@ impl House {
         }
     }
 
-    /// Starts a worker with these settings; it ends with the house.
-    pub fn work(&self, settings: &Settings) {
-        self.work_until(settings, self.stop.clone());
+    /// Starts a worker with these settings; it stops with the fixture.
+    pub fn start_worker(&self, settings: &Settings) {
+        self.start_worker_until(settings, self.stop.clone());
     }
 
-    pub fn work_until(
+    pub fn start_worker_until(
         &self,
         settings: &Settings,
         stop: CancellationToken,
@@ -113,7 +113,7 @@ impl House {
     }
 
     pub async fn finalize(&self) {
-        completion::finalize_once(self.pool.clone()).await.unwrap();
+        cleaning::finalize_once(self.pool.clone()).await.unwrap();
     }
 
     pub async fn send(&self, request: Request<Body>) -> (StatusCode, Vec<u8>) {
@@ -129,11 +129,11 @@ impl House {
         path: &str,
         body: Option<Value>,
     ) -> (StatusCode, Value) {
-        self.keyed(method, path, body.map(|body| body.to_string()), None)
+        self.call_with_key(method, path, body.map(|body| body.to_string()), None)
             .await
     }
 
-    pub async fn keyed(
+    pub async fn call_with_key(
         &self,
         method: Method,
         path: &str,
@@ -157,7 +157,7 @@ impl House {
         self.call(Method::POST, "/jobs", Some(body)).await
     }
 
-    /// Submits, and gives the job's id.
+    /// Submits a job; returns its id.
     pub async fn submit(&self, inputs: Value) -> String {
         let (status, answer) = self.post(inputs).await;
         assert_eq!(status, StatusCode::ACCEPTED, "{answer}");
@@ -176,14 +176,14 @@ impl House {
         view
     }
 
-    pub async fn operate(&self, job: &str, verb: &str) -> (StatusCode, Value) {
+    pub async fn action(&self, job: &str, verb: &str) -> (StatusCode, Value) {
         self.call(Method::POST, &format!("/jobs/{job}/{verb}"), None)
             .await
     }
 
-    /// Waits until the job stands so; gives the whole view.
-    pub async fn stands(&self, job: &str, status: &str) -> Value {
-        within(LONG, &format!("{job} is {status}"), async || {
+    /// Waits until the job has this status; returns its view.
+    pub async fn wait_for_status(&self, job: &str, status: &str) -> Value {
+        within(DEADLINE, &format!("{job} is {status}"), async || {
             let view = self.get(job).await;
             if view["status"] == status {
                 Ok(view)
@@ -207,12 +207,12 @@ impl House {
         sqlx::query_scalar(sql).fetch_one(&self.pool).await.unwrap()
     }
 
-    /// The file behind an address in the directory.
+    /// The path of a file in the directory.
     pub fn file(&self, address: &str) -> PathBuf {
         url::Url::parse(address).unwrap().to_file_path().unwrap()
     }
 
-    /// Every file in the directory that is not whole.
+    /// Incomplete files in the directory.
     pub fn temporaries(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
         let mut open = vec![self.dir.path().to_owned()];
@@ -230,7 +230,7 @@ impl House {
     }
 }
 
-impl Drop for House {
+impl Drop for Fixture {
     fn drop(&mut self) {
         self.stop.cancel();
     }
@@ -240,21 +240,21 @@ pub fn input(index: &str, date: u32, indicator: &str) -> Value {
     json!({ "indexKey": index, "effectiveDate": date, "asofindicator": indicator })
 }
 
-/// So many inputs with an old date; the table `rows` or a series answers for all.
-pub fn many(count: usize) -> Value {
+/// Inputs with distinct keys and an old date.
+pub fn inputs(count: usize) -> Value {
     (0..count)
         .map(|n| input(&format!("K{n:05}"), 20_240_202, "CLS"))
         .collect()
 }
 
-/// Rows for every key there is.
-pub const ANY: &str = "select $1::text as key, $2::date as day, n, repeat('x', 40) as filler from generate_series(1, 20) n";
+/// A source with rows for every key.
+pub const ANY_KEY: &str = "select $1::text as key, $2::date as day, n, repeat('x', 40) as filler from generate_series(1, 20) n";
 
-/// Quick settings: waits of 20 ms, leases of a second.
+/// Fast settings: delays of 20 ms, leases of a second.
 pub fn settings(change: Value) -> Settings {
     let mut all = json!({
         "concurrency": 4,
-        "source": { "url": "", "query": ANY, "allow_empty": false },
+        "source": { "url": "", "query": ANY_KEY, "allow_empty": false },
         "worker": { "poll": { "batch_size": 50 }, "lease": { "seconds": 1 } },
         "retry": { "max_attempts": 3, "base_delay_ms": 20 },
         "file": { "gzip": false, "reuse": { "enabled": true, "days": 7 } },
@@ -276,7 +276,7 @@ fn merge(into: &mut Value, change: &Value) {
     }
 }
 
-/// Asks a source of the test's own: the table `source(key, day, asof, n)`.
+/// Settings for a test's own source: the table `source(key, day, asof, n)`.
 pub fn own_source() -> Value {
     json!({ "source": { "query": "select key, n from source where key = $1 and day = $2 and asof = $3 order by n" } })
 }
