@@ -1,4 +1,4 @@
-//! The database that everything stands on: the one at `database.url`, or the embedded PostgreSQL.
+//! The database: the one at `database.url`, or the embedded PostgreSQL.
 
 use std::{str::FromStr, time::Duration};
 
@@ -19,21 +19,21 @@ use crate::{
     },
 };
 
-/// How often a database that is not there yet is asked again.
-const KNOCK: Duration = Duration::from_millis(250);
+/// Pause before an unavailable database is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// An open database; close it so that an embedded server ends in order.
+/// An open database; close it so that an embedded server shuts down cleanly.
 pub struct Database {
     pool: PgPool,
-    /// The wallet's, where it has one of its own.
+    /// The wallet's own database, if it has one.
     wallet: Option<PgPool>,
     embedded: Option<Postgres>,
 }
 
 impl Database {
-    /// Connects, starting the embedded server first where no other database is named.
+    /// Connects; starts the embedded server first if no database is configured.
     pub async fn open(config: &Config) -> Result<Self, Failure> {
-        let (options, embedded) = match named(config)? {
+        let (options, embedded) = match configured(config)? {
             Some(options) => (options, None),
             None => {
                 let server = Postgres::start(Options {
@@ -50,9 +50,9 @@ impl Database {
         Self::connect(config, options, embedded).await
     }
 
-    /// Connects to have a look: to the embedded server that another program runs, if one does. Makes no new database.
-    pub async fn visit(config: &Config) -> Result<Self, Failure> {
-        if let Some(options) = named(config)? {
+    /// Connects without creating a database: to the embedded server of a running program, if there is one.
+    pub async fn attach(config: &Config) -> Result<Self, Failure> {
+        if let Some(options) = configured(config)? {
             return Self::connect(config, options, None).await;
         }
         let data_dir = config.data_dir();
@@ -64,7 +64,7 @@ impl Database {
             Presence::Absent => Err(Failure::new(
                 Exit::Database,
                 format!(
-                    "there is no database in {} yet; name another with --data-dir or --database-url, or make one with `postrider serve`",
+                    "there is no database in {} yet; name another with --data-dir or --database-url, or create one with `postrider serve`",
                     data_dir.display()
                 ),
             )),
@@ -80,7 +80,7 @@ impl Database {
             .max_connections(config.database.pool_size)
             .acquire_timeout(config.database.acquire_timeout)
             .connect_lazy_with(options.application_name("postrider"));
-        // For migrations and a look alone; the wallet's parts have connections of their own.
+        // For migrations and the doctor only; the wallet's tasks have their own connections.
         let wallet = wallet_database(config)?.map(|options| {
             pool::options()
                 .max_connections(2)
@@ -101,20 +101,20 @@ impl Database {
         }
     }
 
-    async fn wait_for_all(&self, patience: Duration) -> Result<(), Failure> {
-        wait(&self.pool, "database.url", patience).await?;
+    async fn wait_for_all(&self, timeout: Duration) -> Result<(), Failure> {
+        wait(&self.pool, "database.url", timeout).await?;
         if self.embedded.is_none() {
-            refuse_mixing(&self.pool, "database.url", patience).await?;
+            check_pooler(&self.pool, "database.url", timeout).await?;
         }
         if let Some(wallet) = &self.wallet {
             let key = "payments.wallet.database_url";
-            wait(wallet, key, patience).await?;
-            refuse_mixing(wallet, key, patience).await?;
+            wait(wallet, key, timeout).await?;
+            check_pooler(wallet, key, timeout).await?;
         }
         Ok(())
     }
 
-    /// The connections.
+    /// The connection pool.
     pub fn pool(&self) -> &PgPool {
         &self.pool
     }
@@ -131,13 +131,16 @@ impl Database {
 
     /// Brings every schema up to date, in every database.
     pub async fn migrate(&self) -> Result<Plan, Failure> {
-        let mut done = Plan::default();
+        let mut applied = Plan::default();
         for (pool, migrator) in self.schemas() {
             let mut connection = pool.acquire().await.map_err(unavailable)?;
-            let plan = migrator.run(&mut connection).await.map_err(refused)?;
-            add(&mut done, plan);
+            let plan = migrator
+                .run(&mut connection)
+                .await
+                .map_err(migration_failed)?;
+            add(&mut applied, plan);
         }
-        Ok(done)
+        Ok(applied)
     }
 
     /// What [`Self::migrate`] would do.
@@ -145,7 +148,10 @@ impl Database {
         let mut planned = Plan::default();
         for (pool, migrator) in self.schemas() {
             let mut connection = pool.acquire().await.map_err(unavailable)?;
-            let plan = migrator.plan(&mut connection).await.map_err(refused)?;
+            let plan = migrator
+                .plan(&mut connection)
+                .await
+                .map_err(migration_failed)?;
             add(&mut planned, plan);
         }
         Ok(planned)
@@ -156,9 +162,9 @@ impl Database {
         std::iter::once((&self.pool, services::migrator())).chain(wallet)
     }
 
-    /// Closes the connections and ends the embedded server in order.
+    /// Closes the connections and stops the embedded server cleanly.
     pub async fn close(self) {
-        // A connection that somebody still holds must not keep the program from ending.
+        // A connection still in use must not keep the program from exiting.
         let _ = tokio::time::timeout(Duration::from_secs(5), self.pool.close()).await;
         if let Some(wallet) = &self.wallet {
             let _ = tokio::time::timeout(Duration::from_secs(5), wallet.close()).await;
@@ -166,61 +172,65 @@ impl Database {
         if let Some(server) = self.embedded
             && let Err(error) = server.stop().await
         {
-            tracing::warn!(%error, "the embedded PostgreSQL did not stop in order; it recovers at the next start");
+            tracing::warn!(%error, "the embedded PostgreSQL did not stop cleanly; it will recover at the next start");
         }
     }
 }
 
-/// Waits for a database to answer: it may be starting beside us. What can't get better fails at once.
-async fn wait(pool: &PgPool, key: &str, patience: Duration) -> Result<(), Failure> {
-    let deadline = tokio::time::Instant::now() + patience;
-    let mut told = String::new();
+/// Waits until the database answers: it may be starting at the same time. A permanent error fails at once.
+async fn wait(pool: &PgPool, key: &str, timeout: Duration) -> Result<(), Failure> {
+    let deadline = tokio::time::Instant::now() + timeout;
+    let mut logged = String::new();
     loop {
-        let error = match tokio::time::timeout_at(deadline, knock(pool)).await {
+        let error = match tokio::time::timeout_at(deadline, ping(pool)).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => error,
             Err(_) => sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()),
         };
         if !database_is_transient(&error) || tokio::time::Instant::now() >= deadline {
-            let why = chain(&error);
+            let cause = chain(&error);
             return Err(Failure::new(
                 Exit::Database,
                 format!(
-                    "the database does not answer: {why}; check {key} and that the server runs"
+                    "the database does not answer: {cause}; check {key} and that the server is running"
                 ),
             ));
         }
         let text = error.to_string();
-        if text != told {
-            tracing::warn!(error = text, key, "the database does not answer yet");
-            told = text;
+        if text != logged {
+            tracing::warn!(
+                error = text,
+                key,
+                "the database does not answer yet; retrying"
+            );
+            logged = text;
         }
-        tokio::time::sleep(KNOCK).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
 }
 
-/// Without the pool, which tells of nothing but its own patience.
-async fn knock(pool: &PgPool) -> Result<(), sqlx::Error> {
+/// Without the pool, which would report only its own timeout.
+async fn ping(pool: &PgPool) -> Result<(), sqlx::Error> {
     let mut connection = PgConnection::connect_with(&pool.connect_options()).await?;
     connection.ping().await?;
     connection.close().await
 }
 
-/// Behind a pooler that mixes up prepared statements one connection runs another's: better not to begin.
-async fn refuse_mixing(pool: &PgPool, key: &str, patience: Duration) -> Result<(), Failure> {
+/// Refuses a pooler that mixes up prepared statements: one connection would run another's.
+async fn check_pooler(pool: &PgPool, key: &str, timeout: Duration) -> Result<(), Failure> {
     let options = pool.connect_options();
-    let asked = tokio::time::timeout(patience, pool::keeps_statements_apart(&options)).await;
-    // A pooler lets whoever comes too many wait without a word.
-    let apart = asked.map_err(|_| {
-        let text = format!("{key} has no two connections to spare; allow for more of them there");
+    let checked = tokio::time::timeout(timeout, pool::keeps_statements_apart(&options)).await;
+    // A pooler lets clients above its limit wait without a response.
+    let separate = checked.map_err(|_| {
+        let text = format!("{key} has fewer than two free connections; raise the pooler's limit");
         Failure::new(Exit::Database, text)
     })?;
-    match apart.map_err(unavailable)? {
+    match separate.map_err(unavailable)? {
         true => Ok(()),
         false => Err(Failure::new(
             Exit::Database,
             format!(
-                "{key} leads to a pooler in transaction mode that mixes up prepared statements; point it at the server itself, set the pooler's mode to session for this database, or use a pooler that knows prepared statements (PgBouncer 1.21 or later with max_prepared_statements above 0)"
+                "{key} leads to a pooler in transaction mode that mixes up prepared statements; point it at the server itself, set the pooler to session mode for this database, or use a pooler that supports prepared statements (PgBouncer 1.21 or later with max_prepared_statements above 0)"
             ),
         )),
     }
@@ -231,16 +241,15 @@ fn add(plan: &mut Plan, more: Plan) {
     plan.pending.extend(more.pending);
 }
 
-/// The database that the configuration names, if it does.
-fn named(config: &Config) -> Result<Option<PgConnectOptions>, Failure> {
+/// The configured database, if there is one.
+fn configured(config: &Config) -> Result<Option<PgConnectOptions>, Failure> {
     let Some(url) = &config.database.url else {
         return Ok(None);
     };
     address(url.expose(), "database.url").map(Some)
 }
 
-/// How to connect to the database that a setting names. Without `extra_float_digits`, which poolers refuse and no server of
-/// the last years needs.
+/// Connection options of a database URL. Without `extra_float_digits`, which poolers refuse and no current server needs.
 pub fn address(url: &str, key: &str) -> Result<PgConnectOptions, Failure> {
     PgConnectOptions::from_str(url)
         .map(|options| options.extra_float_digits(None))
@@ -248,10 +257,10 @@ pub fn address(url: &str, key: &str) -> Result<PgConnectOptions, Failure> {
 }
 
 fn unavailable(error: sqlx::Error) -> Failure {
-    Failure::caused(Exit::Database, "the database can't be used", &error)
+    Failure::caused(Exit::Database, "the database is unavailable", &error)
 }
 
-fn refused(error: MigrateError) -> Failure {
+fn migration_failed(error: MigrateError) -> Failure {
     let exit = match &error {
         MigrateError::Database(_) => Exit::Database,
         _ => Exit::Schema,

@@ -1,8 +1,8 @@
-//! How the program ends: one number per kind of end, so that scripts can tell them apart.
+//! Exit codes: one number per kind of failure, so that scripts can tell them apart.
 
 use std::{fmt, process::ExitCode};
 
-/// The kinds of end. The numbers are part of the contract with scripts.
+/// Kinds of failure. The numbers are part of the contract with scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// The work failed.
@@ -11,27 +11,30 @@ pub enum Exit {
     Usage = 2,
     /// The configuration was wrong.
     Config = 3,
-    /// The database could not be had.
+    /// The database was unavailable.
     Database = 4,
-    /// The database's schema does not fit this program.
+    /// The database's schema does not match this program.
     Schema = 5,
     /// The server could not be reached.
     Unreachable = 6,
     /// The server refused the request.
     Refused = 7,
+    /// A wait timed out; the work goes on.
+    Timeout = 8,
 }
 
 /// The same list for `--help` and the man page.
 pub const HELP: &str = "\
 Exit codes:
-  0  done
+  0  success
   1  the work failed
-  2  wrong usage
-  3  wrong configuration
-  4  the database can't be had
-  5  the database's schema does not fit this program
+  2  invalid command line
+  3  invalid configuration
+  4  the database is unavailable
+  5  the database's schema does not match this program
   6  the server can't be reached
-  7  the server refused the request";
+  7  the server refused the request
+  8  the wait timed out; the work goes on";
 
 impl Exit {
     /// A stable word for `--json`.
@@ -45,6 +48,7 @@ impl Exit {
             Self::Schema => "schema",
             Self::Unreachable => "unreachable",
             Self::Refused => "refused",
+            Self::Timeout => "timeout",
         }
     }
 }
@@ -55,15 +59,15 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// An end that is not success: which kind, and a sentence that says what to do.
+/// A failure: its kind, and a sentence that says what to do.
 #[derive(Debug)]
 pub struct Failure {
-    /// The kind of end.
+    /// Its kind.
     pub exit: Exit,
     /// What happened, for a person.
     pub message: String,
-    /// What happened, in the server's own word for it, where a server said so.
-    said: Option<String>,
+    /// The server's error code, if a server refused the request.
+    code: Option<String>,
 }
 
 impl Failure {
@@ -72,33 +76,33 @@ impl Failure {
         Self {
             exit,
             message: message.into(),
-            said: None,
+            code: None,
         }
     }
 
-    /// A server's refusal, under the code that its answer had.
+    /// A request that the server refused with this error code.
     pub fn refused(code: &str, message: impl Into<String>) -> Self {
         Self {
-            said: (!code.is_empty()).then(|| code.to_owned()),
+            code: (!code.is_empty()).then(|| code.to_owned()),
             ..Self::new(Exit::Refused, message)
         }
     }
 
-    /// The same failure in other words.
+    /// The same failure with another message.
     #[must_use]
-    pub fn saying(self, message: impl Into<String>) -> Self {
+    pub fn with_message(self, message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
             ..self
         }
     }
 
-    /// A stable word for `--json`: the server's where it has said one, else the kind of end.
+    /// A stable word for `--json`: the server's error code if there is one, else the kind.
     pub fn code(&self) -> &str {
-        self.said.as_deref().unwrap_or(self.exit.code())
+        self.code.as_deref().unwrap_or(self.exit.code())
     }
 
-    /// A failure of this kind that tells the whole chain of causes.
+    /// A failure of this kind with the whole chain of causes.
     pub fn caused(exit: Exit, doing: &str, error: &(dyn std::error::Error + 'static)) -> Self {
         Self::new(exit, format!("{doing}: {}", chain(error)))
     }
@@ -112,15 +116,15 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// An error and its causes in one line; a cause that its parent already quotes is not said twice.
+/// An error and its causes in one line; a cause that its parent already quotes is not repeated.
 pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        let said = cause.to_string();
-        if !text.contains(&said) {
+        let next = cause.to_string();
+        if !text.contains(&next) {
             text.push_str(": ");
-            text.push_str(&said);
+            text.push_str(&next);
         }
         source = cause.source();
     }

@@ -125,7 +125,7 @@ impl Migrator {
             .map_err(failed)?;
         let took = started.elapsed();
         self.record(tx, pending, took).await?;
-        tracing::info!(schema, migration = pending.name, ?took, "migrated");
+        tracing::debug!(schema, migration = pending.name, ?took, "applied migration");
         Ok(())
     }
 

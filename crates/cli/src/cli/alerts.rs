@@ -1,4 +1,4 @@
-//! `postrider alerts`: what is wrong, and the rules that say so.
+//! `postrider alerts`: active alerts and the rules behind them.
 
 use reqwest::Method;
 use serde_json::Value;
@@ -18,12 +18,12 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// What fires, what may soon, and what was over within a day.
+    /// List firing and pending alerts, and those resolved within a day.
     List {
         #[command(flatten)]
         client: ClientOptions,
     },
-    /// The rules as a file for Prometheus.
+    /// Print the rules as a Prometheus file.
     Rules,
 }
 
@@ -41,7 +41,7 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
 fn text(answer: &Value, output: &Output) -> String {
     let alerts = answer["alerts"].as_array().map_or(&[][..], Vec::as_slice);
     if alerts.is_empty() {
-        return output.paint(Tone::Good, "nothing is wrong");
+        return output.paint(Tone::Good, "no alerts");
     }
     let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let line = |alert: &Value| {

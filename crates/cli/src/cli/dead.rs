@@ -1,18 +1,18 @@
-//! `postrider dead …`: what was given up, and what to do with it.
-
-use std::time::Duration;
+//! `postrider dead …`: list, redrive and archive dead letters.
 
 use clap::Subcommand;
+use postrider_web::text::plural;
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{
-    ClientOptions, Output, client::Client, listing::Paging, output::Tone, waiting::Accepted,
+    ClientOptions, Output,
+    client::Client,
+    listing::Paging,
+    output::Tone,
+    wait::{WaitOptions, Waiter},
 };
 use crate::exit::{Exit, Failure};
-
-/// How often an operation that is waited for is looked at.
-const LOOK: Duration = Duration::from_millis(500);
 
 /// Options of `dead`.
 #[derive(Debug, clap::Args)]
@@ -25,66 +25,67 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// List dead letters of all services, the newest first.
+    /// List dead letters of all services, newest first.
     List {
-        /// Which, e.g. 'service:orders code:TIMEOUT since:2h "connection refused"'.
+        /// Filter, e.g. 'service:orders code:TIMEOUT since:2h "connection refused"'.
         #[arg(long, default_value = "")]
         filter: String,
-        /// By cause instead of one by one, the most frequent first.
+        /// Group by cause, most frequent first.
         #[arg(long)]
         groups: bool,
         #[command(flatten)]
         paging: Paging,
     },
-    /// Show one with its payload and its history.
+    /// Show one with its payload and history.
     Show {
         /// Its work table, e.g. orders.outbox_orders.
         table: String,
-        /// Its number there.
+        /// Its id in that table.
         id: String,
     },
-    /// Let dead letters begin anew. Says what it would do; with --yes it does it.
-    Redrive(Order),
-    /// Lay dead letters to rest. Says what it would do; with --yes it does it.
-    Archive(Order),
-    /// List redrives and archivings, the newest first.
+    /// Redrive dead letters: start them again with fresh attempts. A dry run without --yes.
+    #[command(mut_arg("wait", |wait| wait.requires("yes")))]
+    Redrive(OperationArgs),
+    /// Archive dead letters. A dry run without --yes.
+    #[command(mut_arg("wait", |wait| wait.requires("yes")))]
+    Archive(OperationArgs),
+    /// List redrive and archive operations, newest first.
     Operations {
         #[command(flatten)]
         paging: Paging,
     },
-    /// Stop a redrive or an archiving that goes on.
+    /// Stop a running operation.
     Stop {
-        /// Its number.
+        /// Its id.
         id: String,
     },
 }
 
 #[derive(Debug, clap::Args)]
-struct Order {
-    /// Which, as in the listing.
+struct OperationArgs {
+    /// Filter, as in `dead list`.
     #[arg(long, required_unless_present = "all")]
     filter: Option<String>,
-    /// Every one of every service.
+    /// Every dead letter of every service.
     #[arg(long, conflicts_with = "filter")]
     all: bool,
-    /// Really do it.
+    /// Do it; without this it is a dry run.
     #[arg(long)]
     yes: bool,
-    /// At most so many per second.
+    /// Maximum rate, per second.
     #[arg(long, value_name = "PER_SECOND")]
     rate: Option<f64>,
-    /// At most so many in all.
+    /// Maximum number of dead letters.
     #[arg(long, value_name = "N")]
     most: Option<i64>,
-    /// Why, for the audit.
+    /// Reason, for the audit log.
     #[arg(long)]
     reason: Option<String>,
-    /// Orders among them may be stale by now: send them nevertheless.
+    /// Redrive orders too, although they may be stale.
     #[arg(long)]
     allow_stale: bool,
-    /// Wait until it has ended.
-    #[arg(long, requires = "yes")]
-    wait: bool,
+    #[command(flatten)]
+    wait: WaitOptions,
 }
 
 pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
@@ -118,8 +119,8 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
             let (_, item) = client.call(Method::GET, &path, &[], None).await?;
             output.answer(&item, || text(&item, output))
         }
-        Verb::Redrive(order) => run_order(&client, "redrive", order, output).await,
-        Verb::Archive(order) => run_order(&client, "archive", order, output).await,
+        Verb::Redrive(args) => operate(&client, "redrive", args, output).await,
+        Verb::Archive(args) => operate(&client, "archive", args, output).await,
         Verb::Operations { paging } => {
             paging
                 .list(
@@ -139,61 +140,53 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
     }
 }
 
-/// The operation when it has ended.
-async fn until_over(
-    client: &Client,
-    mut operation: Value,
-    progress: &indicatif::ProgressBar,
-) -> Result<Value, Failure> {
-    let id = operation["id"].to_string();
-    let accepted = Accepted::new(format!("operation {id}"), "postrider dead operations");
-    while operation["state"] == "running" {
-        tokio::time::sleep(LOOK).await;
-        let path = ["dead-letters", "operations", &id];
-        operation = accepted.look(client, &path).await?;
-        progress.set_message(format!("{} so far", operation["changed"]));
-    }
-    Ok(operation)
-}
-
-async fn run_order(
+async fn operate(
     client: &Client,
     verb: &'static str,
-    order: Order,
+    args: OperationArgs,
     output: &Output,
 ) -> Result<(), Failure> {
-    // An empty filter fits everything; from a script it is more likely a variable that was not set.
-    if order
+    // An empty filter matches everything; in a script it is more likely an unset variable.
+    if args
         .filter
         .as_ref()
         .is_some_and(|filter| filter.trim().is_empty())
     {
-        let message = "--filter is empty: say which dead letters are meant, or --all for every one";
+        let message = "--filter is empty: write a filter, or --all for every dead letter";
         return Err(Failure::new(Exit::Usage, message));
     }
     let body = json!({
-        "filter": order.filter.unwrap_or_default(),
-        "all": order.all,
-        "reason": order.reason,
-        "rate": order.rate,
-        "most": order.most,
-        "allow_stale": order.allow_stale,
-        "dry_run": !order.yes,
+        "filter": args.filter.unwrap_or_default(),
+        "all": args.all,
+        "reason": args.reason,
+        "rate": args.rate,
+        "most": args.most,
+        "allow_stale": args.allow_stale,
+        "dry_run": !args.yes,
     });
     let path = ["dead-letters", verb];
-    let (_, mut answer) = client.call(Method::POST, &path, &[], Some(&body)).await?;
-    if !order.yes {
+    let (_, mut answer) = client
+        .call(Method::POST, &path, &[], Some(&body))
+        .await
+        .map_err(|error| error.naming_flags(&[]))?;
+    if !args.yes {
         return output.answer(&answer, || preview(verb, &answer, output));
     }
-    if order.wait {
-        let progress = output.spinner("going on");
-        let waited = until_over(client, answer, &progress).await;
-        progress.finish_and_clear();
-        answer = waited?;
+    if args.wait.wait {
+        let id = answer["id"].to_string();
+        let show = "postrider dead operations";
+        answer = Waiter::new(&args.wait, output, format!("operation {id}"), show)
+            .until(
+                client,
+                &["dead-letters", "operations", &id],
+                |operation| format!("{} changed", operation["changed"]),
+                |operation| operation["state"] != "running",
+            )
+            .await?;
     }
     output.answer(&answer, || operation_line(&answer, output))?;
     if answer["state"] == "stopped" {
-        return Err(Failure::new(Exit::Failed, "somebody has stopped it"));
+        return Err(Failure::new(Exit::Failed, "the operation was stopped"));
     }
     Ok(())
 }
@@ -261,13 +254,13 @@ fn text(item: &Value, output: &Output) -> String {
             word(&attempt["message"])
         ));
     }
-    for deed in item["audit"].as_array().into_iter().flatten() {
+    for entry in item["audit"].as_array().into_iter().flatten() {
         lines.push(format!(
             "{} {} by {} ({})",
-            word(&deed["at"]),
-            word(&deed["action"]),
-            word(&deed["actor"]),
-            word(&deed["reason"])
+            word(&entry["at"]),
+            word(&entry["action"]),
+            word(&entry["actor"]),
+            word(&entry["reason"])
         ));
     }
     lines.join("\n")
@@ -281,9 +274,12 @@ fn preview(verb: &str, answer: &Value, output: &Output) -> String {
     } else {
         ""
     };
+    let matching = plural(
+        answer["matching"].as_i64().unwrap_or_default(),
+        "dead letter",
+    );
     lines.push(format!(
-        "{more}{} would be changed; nothing was: repeat with --yes to {verb} them",
-        answer["matching"]
+        "dry run: would {verb} {more}{matching}; repeat with --yes to do it"
     ));
     lines.join("\n")
 }

@@ -1,48 +1,53 @@
 //! `postrider doctor`: examine the database and say what to do. Changes nothing.
+//!
+//! With no configuration option it asks the running server, if one answers; otherwise it connects itself.
 
-use postrider_inspect::doctor::{Finding, Report, Severity};
-use serde_json::json;
+use serde_json::Value;
 
-use super::{ConfigOptions, Output, output::Tone};
+use super::{ClientOptions, ConfigOptions, Output, client::Client, output::Tone};
 use crate::{
-    config::Config,
     database::Database,
     exit::{Exit, Failure},
-    logging, services,
+    http::diagnose,
+    logging,
 };
 
-/// With less of the disk free than this, it is about to be full.
-const LEAST_FREE: [(f64, Severity); 2] = [(0.03, Severity::Critical), (0.10, Severity::Warning)];
+/// Severities, the least severe first.
+const SEVERITIES: [&str; 4] = ["ok", "info", "warning", "critical"];
 
 /// Options of `doctor`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Also name what is well.
+    /// Also list what is ok.
     #[arg(long)]
     all: bool,
     #[command(flatten)]
     config: ConfigOptions,
+    #[command(flatten)]
+    client: ClientOptions,
 }
 
 pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
-    let config = args.config.load(&[])?.config;
-    logging::start(&config.log);
-    let progress = output.spinner("opening the database");
-    let database = Database::visit(&config).await?;
-    progress.set_message("examining");
-    let mut report = services::doctor().examine(database.pool()).await;
-    if let Some(wallet) = database.wallet() {
-        let wallet = services::payments::wallet_doctor().examine(wallet).await;
-        report.findings.extend(wallet.findings);
-    }
-    report.findings.extend(disk(&config));
-    progress.finish_and_clear();
-    // A server that was started for this must be stopped in order, whatever was found.
-    database.close().await;
-    let answer = json!({ "worst": report.worst(), "findings": report.findings });
-    output.answer(&answer, || text(&report, args.all, output))?;
-    match report.at_least(Severity::Critical).len() {
+    let asked = if args.config.is_given() {
+        None
+    } else {
+        let progress = output.spinner("asking the server");
+        let asked = Client::new(&args.client)?.get_if_running(&["doctor"]).await;
+        progress.finish_and_clear();
+        match asked {
+            // The server wants a token for this; whoever has access to the database needs none.
+            Err(error) if error.status.is_some_and(|status| status.is_client_error()) => None,
+            asked => asked?,
+        }
+    };
+    let diagnosis = match asked {
+        Some(diagnosis) => diagnosis,
+        None => examine(&args.config, output).await?,
+    };
+    output.answer(&diagnosis, || text(&diagnosis, args.all, output))?;
+    match count(&diagnosis, "critical") {
         0 => Ok(()),
+        1 => Err(Failure::new(Exit::Failed, "1 finding is critical")),
         n => Err(Failure::new(
             Exit::Failed,
             format!("{n} findings are critical"),
@@ -50,62 +55,62 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
     }
 }
 
-fn text(report: &Report, all: bool, output: &Output) -> String {
-    let from = if all { Severity::Ok } else { Severity::Info };
+async fn examine(options: &ConfigOptions, output: &Output) -> Result<Value, Failure> {
+    let config = options.load(&[])?.config;
+    logging::start(&config.log);
+    let progress = output.spinner("opening the database");
+    let database = Database::attach(&config).await?;
+    progress.set_message("examining");
+    let diagnosis = diagnose(database.pool(), database.wallet(), &config).await;
+    progress.finish_and_clear();
+    // If the embedded server was started for this, stop it properly whatever was found.
+    database.close().await;
+    serde_json::to_value(diagnosis)
+        .map_err(|e| Failure::caused(Exit::Failed, "the findings can't be written as JSON", &e))
+}
+
+fn findings(diagnosis: &Value) -> impl Iterator<Item = &Value> {
+    diagnosis["findings"].as_array().into_iter().flatten()
+}
+
+fn count(diagnosis: &Value, severity: &str) -> usize {
+    findings(diagnosis)
+        .filter(|finding| finding["severity"] == severity)
+        .count()
+}
+
+fn text(diagnosis: &Value, all: bool, output: &Output) -> String {
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let rank = |severity: &str| SEVERITIES.iter().position(|known| *known == severity);
+    let mut shown: Vec<&Value> = findings(diagnosis)
+        .filter(|finding| all || finding["severity"] != "ok")
+        .collect();
+    shown.sort_by_key(|finding| std::cmp::Reverse(rank(&word(&finding["severity"]))));
     let mut lines: Vec<String> = Vec::new();
-    for finding in report.at_least(from) {
-        let tone = match finding.severity {
-            Severity::Ok => Tone::Good,
-            Severity::Info => Tone::Dim,
-            Severity::Warning | Severity::Critical => Tone::Bad,
+    for finding in shown {
+        let severity = word(&finding["severity"]);
+        let tone = match severity.as_str() {
+            "ok" => Tone::Good,
+            "info" => Tone::Dim,
+            _ => Tone::Bad,
         };
-        let severity = output.paint(tone, finding.severity.as_str());
-        let subject = finding.subject.as_deref().unwrap_or_default();
-        lines.push(format!("{severity} {} {subject}", finding.check));
-        lines.push(format!("  {}", finding.what));
-        lines.extend(finding.items.iter().map(|item| format!("    {item}")));
-        if let Some(advice) = &finding.advice {
+        lines.push(format!(
+            "{} {} {}",
+            output.paint(tone, &severity),
+            word(&finding["check"]),
+            word(&finding["subject"])
+        ));
+        lines.push(format!("  {}", word(&finding["what"])));
+        let items = finding["items"].as_array().into_iter().flatten();
+        lines.extend(items.map(|item| format!("    {}", word(item))));
+        if let Some(advice) = finding["advice"].as_str() {
             lines.push(format!("  → {advice}"));
         }
     }
-    let count = |severity| {
-        let findings = report.findings.iter();
-        findings.filter(|f| f.severity == severity).count()
-    };
+    let [ok, info, warning, critical] = SEVERITIES.map(|severity| count(diagnosis, severity));
     lines.push(format!(
-        "{} looks: {} critical, {} warnings, {} notes, {} well",
-        report.findings.len(),
-        count(Severity::Critical),
-        count(Severity::Warning),
-        count(Severity::Info),
-        count(Severity::Ok)
+        "{} checks: {critical} critical, {warning} warning, {info} info, {ok} ok",
+        ok + info + warning + critical
     ));
     lines.join("\n")
-}
-
-/// How much room there is; only known of a database on this machine's own disk.
-fn disk(config: &Config) -> Option<Finding> {
-    if config.database.url.is_some() {
-        return None;
-    }
-    let data_dir = config.data_dir();
-    let space = nix::sys::statvfs::statvfs(&data_dir).ok()?;
-    // What is kept back for root is nobody's: as `df` counts.
-    let used = space.blocks().saturating_sub(space.blocks_free());
-    let available = space.blocks_available();
-    #[allow(clippy::cast_precision_loss, reason = "a share for people")]
-    let share = available as f64 / (used + available).max(1) as f64;
-    let severity = LEAST_FREE
-        .iter()
-        .find(|(least, _)| share < *least)
-        .map_or(Severity::Ok, |(_, severity)| *severity);
-    let advice = "make room or move the data directory: without space the server stops, and accepts no work until it has some";
-    Some(Finding {
-        check: "server/disk".to_owned(),
-        subject: Some(data_dir.display().to_string()),
-        severity,
-        what: format!("{:.0} % of the disk is free", share * 100.0),
-        advice: (severity > Severity::Ok).then(|| advice.to_owned()),
-        items: Vec::new(),
-    })
 }

@@ -1,18 +1,20 @@
-//! `postrider evidence …`: hand evidence in, and see what became of it.
+//! `postrider evidence …`: submit evidence and follow it.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
+use postrider_web::text::plural;
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{
-    ClientOptions, Output, client::Client, listing::Paging, output::Tone, waiting::Accepted,
+    ClientOptions, Output,
+    client::Client,
+    listing::Paging,
+    output::Tone,
+    wait::{WaitOptions, Waiter},
 };
 use crate::exit::{Exit, Failure};
-
-/// How often a job that is waited for is looked at.
-const LOOK: Duration = Duration::from_millis(300);
 
 /// Options of `evidence`.
 #[derive(Debug, clap::Args)]
@@ -25,23 +27,23 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Hand in a ZIP archive with manifest.csv, or a JSON file that names stored objects.
+    /// Submit a ZIP archive with manifest.csv, or a JSON file that names stored objects.
     Submit(Submit),
     /// Show a job: counts, notifications, rows, artifacts.
     Show {
         /// The job.
         id: String,
-        /// Where the rows go on: `next_cursor` of the answer before.
+        /// Start of the page of rows: `next_cursor` of the previous page.
         #[arg(long, allow_hyphen_values = true)]
         cursor: Option<String>,
     },
-    /// List jobs, the newest first.
+    /// List jobs, newest first.
     List(List),
     /// Run the retry scheduler for a job now.
     Retry {
         /// The job.
         id: String,
-        /// Also what is not due yet.
+        /// Include files that are not due yet.
         #[arg(long)]
         early: bool,
     },
@@ -51,20 +53,19 @@ enum Verb {
 struct Submit {
     /// The archive (.zip) or the request (.json).
     file: PathBuf,
-    /// Whose evidence it is; a JSON file says so itself.
+    /// The merchant; required for an archive.
     #[arg(long)]
     merchant: Option<String>,
-    /// Wait until the job is finished; 1 when not everything was attached.
-    #[arg(long)]
-    wait: bool,
+    #[command(flatten)]
+    wait: WaitOptions,
 }
 
 #[derive(Debug, clap::Args)]
 struct List {
-    /// Only those of this merchant.
+    /// Filter by merchant.
     #[arg(long)]
     merchant: Option<String>,
-    /// Only those that stand so.
+    /// Filter by status.
     #[arg(long, value_enum)]
     status: Option<Status>,
     #[command(flatten)]
@@ -99,11 +100,13 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
             let (_, retried) = client.call(Method::POST, &path, query, None).await?;
             output.answer(&retried, || {
                 let mut line = format!(
-                    "{} artifacts of {} rows are tried again; {} wait",
-                    retried["scheduled_artifacts"], retried["scheduled_rows"], retried["waiting"]
+                    "{} in {} will be retried now; {} not due yet",
+                    number(&retried["scheduled_artifacts"], "artifact"),
+                    number(&retried["scheduled_rows"], "row"),
+                    retried["waiting"]
                 );
                 if let Some(next) = retried["next_retry_at"].as_str() {
-                    line.push_str(&format!(", the first until {next}"));
+                    line.push_str(&format!(", the first at {next}"));
                 }
                 line
             })
@@ -130,60 +133,46 @@ async fn run_submit(client: &Client, submit: Submit, output: &Output) -> Result<
             .1
     } else {
         let Some(merchant) = &submit.merchant else {
-            let message = "say whose evidence it is: --merchant ID";
+            let message = "an archive needs --merchant ID";
             return Err(Failure::new(Exit::Usage, message));
         };
         let file = tokio::fs::File::open(&submit.file)
             .await
             .map_err(|e| unreadable(&submit, &e))?;
-        let progress = output.spinner("sending the archive");
+        let progress = output.spinner("uploading the archive");
         let query = [("merchant_id", merchant.as_str())];
         let sent = client.upload(&path, &query, "application/zip", file).await;
         progress.finish_and_clear();
         sent?.1
     };
-    if !submit.wait {
+    if !submit.wait.wait {
         return output.answer(&accepted, || {
             format!(
-                "job {}: {} artifacts in {} rows",
+                "job {}: {} in {}",
                 accepted["file_job_id"].as_str().unwrap_or("-"),
-                accepted["artifacts"],
-                accepted["rows"]
+                number(&accepted["artifacts"], "artifact"),
+                number(&accepted["rows"], "row")
             )
         });
     }
     let id = accepted["file_job_id"].as_str().unwrap_or_default();
-    let total = accepted["artifacts"].as_u64().unwrap_or_default();
-    let bar = output.bar("attaching", total);
-    let waited = until_over(client, id, &bar).await;
-    bar.finish_and_clear();
-    let view = waited?;
+    let show = format!("postrider evidence show {id}");
+    let view = Waiter::new(&submit.wait, output, format!("job {id}"), show)
+        .until(
+            client,
+            &["file-jobs", id],
+            |view| format!("{} of {} attached", view["attached"], view["total"]),
+            |view| view["status"] == "COMPLETED",
+        )
+        .await?;
     output.answer(&view, || text(&view, output))?;
     if view["attached"] != view["total"] {
         return Err(Failure::new(
             Exit::Failed,
-            "not all evidence could be attached",
+            "not all files could be attached",
         ));
     }
     Ok(())
-}
-
-/// The job when it is finished.
-async fn until_over(
-    client: &Client,
-    id: &str,
-    bar: &indicatif::ProgressBar,
-) -> Result<Value, Failure> {
-    let show = format!("postrider evidence show {id}");
-    let accepted = Accepted::new(format!("job {id}"), show);
-    loop {
-        let view = accepted.look(client, &["file-jobs", id]).await?;
-        bar.set_position(view["attached"].as_u64().unwrap_or_default());
-        if view["status"] == "COMPLETED" {
-            return Ok(view);
-        }
-        tokio::time::sleep(LOOK).await;
-    }
 }
 
 fn unreadable(submit: &Submit, error: &(dyn std::error::Error + 'static)) -> Failure {
@@ -210,6 +199,10 @@ async fn run_list(client: &Client, list: List, output: &Output) -> Result<(), Fa
             |job| line(job, output),
         )
         .await
+}
+
+fn number(value: &Value, noun: &str) -> String {
+    plural(value.as_i64().unwrap_or_default(), noun)
 }
 
 fn word<'a>(value: &'a Value, name: &str) -> &'a str {
@@ -257,19 +250,19 @@ fn text(view: &Value, output: &Output) -> String {
                 "FAILED" => Tone::Bad,
                 _ => Tone::Dim,
             };
-            let mut told = format!(
+            let mut line = format!(
                 "    {} {} attempts {}",
                 output.paint(tone, &format!("{status:<8}")),
                 word(artifact, "file_name"),
                 artifact["attempt_count"]
             );
             if let Some(code) = artifact["attachment_error_code"].as_str() {
-                told.push_str(&format!(" {code} {}", word(artifact, "retry_status")));
+                line.push_str(&format!(" {code} {}", word(artifact, "retry_status")));
             }
             if let Some(next) = artifact["next_retry_at"].as_str() {
-                told.push_str(&format!(", next at {next}"));
+                line.push_str(&format!(", next at {next}"));
             }
-            lines.push(told);
+            lines.push(line);
         }
     }
     if let Some(cursor) = view["next_cursor"].as_str() {

@@ -1,4 +1,4 @@
-//! `postrider exports …`: submit a job, watch it, fetch its files.
+//! `postrider exports …`: submit jobs, follow them, download their files.
 
 mod download;
 mod watch;
@@ -14,6 +14,7 @@ use super::{
     client::Client,
     listing::{Paging, lines},
     output::Tone,
+    wait::WaitOptions,
 };
 use crate::exit::{Exit, Failure};
 
@@ -30,34 +31,32 @@ pub struct Args {
 enum Verb {
     /// Submit a job.
     Submit(Submit),
-    /// List jobs, the newest first.
+    /// List jobs, newest first.
     List(List),
     /// Show a job and a page of its inputs.
-    // So many as there were before there were pages.
     #[command(mut_arg("limit", |limit| limit.default_value("500")))]
     Show {
         /// The job's id.
         job: String,
-        /// Only inputs that stand so, e.g. DLQ.
+        /// Filter inputs by status, e.g. DLQ.
         #[arg(long, value_enum, ignore_case = true)]
         status: Option<InputStatus>,
         #[command(flatten)]
         paging: Paging,
     },
-    /// Cancel a job: what is running finishes, nothing else is begun.
+    /// Cancel a job: running inputs finish, no other input starts.
     Cancel {
         /// The job's id.
         job: String,
     },
-    /// Let the failed inputs of a failed job begin anew.
+    /// Start the failed inputs of a failed job again.
     Redrive {
         /// The job's id.
         job: String,
-        /// Wait until the job is over; 1 when it failed.
-        #[arg(long)]
-        wait: bool,
+        #[command(flatten)]
+        wait: WaitOptions,
     },
-    /// Fetch the files of a job.
+    /// Download the files of a job.
     Download(download::Download),
 }
 
@@ -66,23 +65,22 @@ struct Submit {
     /// The inputs as JSON, from a file or from standard input (-): {"inputs": […]} or the list alone.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The same key is the same job, however often it is submitted.
+    /// Idempotency key: the same key is the same job, however often it is submitted.
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
-    /// Wait until the job is over; 1 when it failed.
-    #[arg(long)]
-    wait: bool,
+    #[command(flatten)]
+    wait: WaitOptions,
 }
 
 #[derive(Debug, clap::Args)]
 struct List {
-    /// Only those that stand so.
+    /// Filter by status.
     #[arg(long, value_enum, ignore_case = true)]
     status: Option<JobStatus>,
-    /// Only those accepted then or later (RFC 3339).
+    /// Accepted at or after this time (RFC 3339).
     #[arg(long)]
     since: Option<String>,
-    /// Only those accepted before (RFC 3339).
+    /// Accepted before this time (RFC 3339).
     #[arg(long)]
     until: Option<String>,
     #[command(flatten)]
@@ -119,8 +117,8 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
             status,
             paging,
         } => show(&client, &job, status, &paging, output).await,
-        Verb::Cancel { job } => operate(&client, &job, "cancel", false, output).await,
-        Verb::Redrive { job, wait } => operate(&client, &job, "redrive", wait, output).await,
+        Verb::Cancel { job } => operate(&client, &job, "cancel", None, output).await,
+        Verb::Redrive { job, wait } => operate(&client, &job, "redrive", Some(&wait), output).await,
         Verb::Download(download) => download::run(&client, &download, output).await,
     }
 }
@@ -133,15 +131,15 @@ async fn run_submit(client: &Client, submit: Submit, output: &Output) -> Result<
         .map(|key| ("Idempotency-Key", key.as_str()))
         .collect();
     let accepted = client.send_json(&["jobs"], &headers, body).await?;
-    if !submit.wait {
+    if !submit.wait.wait {
         return output.answer(&accepted, || {
             format!("{} {}", word(&accepted["status"]), word(&accepted["jobId"]))
         });
     }
-    watch::until_over(client, &word(&accepted["jobId"]), output).await
+    watch::until_over(client, &word(&accepted["jobId"]), &submit.wait, output).await
 }
 
-/// The text as it is, so that the server sees what is wrong with it; a bare list is put into its frame.
+/// The text as it is, so that the server reports what is wrong with it; a bare list is wrapped.
 fn request(file: &PathBuf) -> Result<String, Failure> {
     let unreadable = |e: std::io::Error| {
         Failure::caused(
@@ -201,7 +199,7 @@ async fn show(
     let status = status.and_then(|status| status.to_possible_value());
     let filters = [("status", status.as_ref().map(|value| value.get_name()))];
     let path = ["jobs", job, "inputs"];
-    let page = paging.ask(client, &path, &filters).await?;
+    let page = paging.fetch(client, &path, &filters).await?;
     let answer =
         json!({ "job": view, "inputs": page["items"], "next_cursor": page["next_cursor"] });
     output.answer(&answer, || {
@@ -215,13 +213,13 @@ async fn operate(
     client: &Client,
     job: &str,
     verb: &str,
-    wait: bool,
+    wait: Option<&WaitOptions>,
     output: &Output,
 ) -> Result<(), Failure> {
     let path = ["jobs", job, verb];
     let (_, view) = client.call(Method::POST, &path, &[], None).await?;
-    if wait {
-        return watch::until_over(client, job, output).await;
+    if let Some(wait) = wait.filter(|wait| wait.wait) {
+        return watch::until_over(client, job, wait, output).await;
     }
     output.answer(&view, || summary(&view, output))
 }
@@ -240,7 +238,7 @@ fn painted(status: &Value, output: &Output) -> String {
     output.paint(tone, &format!("{status:<10}"))
 }
 
-/// A job in a line or two.
+/// A job in one or two lines.
 fn summary(view: &Value, output: &Output) -> String {
     let status = painted(&view["status"], output);
     let mut text = format!(
@@ -261,13 +259,13 @@ fn summary(view: &Value, output: &Output) -> String {
 }
 
 fn line(input: &Value, output: &Output) -> String {
-    let told = match (input["s3Path"].as_str(), input["errorCode"].as_str()) {
+    let result = match (input["s3Path"].as_str(), input["errorCode"].as_str()) {
         (Some(path), _) => path.to_owned(),
         (None, Some(code)) => format!("{code}: {}", word(&input["errorMessage"])),
         (None, None) => String::new(),
     };
     format!(
-        "{} {} {} {} {told}",
+        "{} {} {} {} {result}",
         painted(&input["status"], output),
         word(&input["indexKey"]),
         input["effectiveDate"],

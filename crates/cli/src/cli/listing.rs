@@ -1,4 +1,4 @@
-//! Lists, the same for every service: what to ask for, where to go on, and how a page is shown.
+//! Listings, the same for every service: paging options and how a page is printed.
 
 use reqwest::Method;
 use serde_json::Value;
@@ -9,16 +9,16 @@ use crate::exit::Failure;
 /// Which page of a list.
 #[derive(Debug, clap::Args)]
 pub(super) struct Paging {
-    /// How many.
+    /// Maximum number of items.
     #[arg(long, default_value = "50")]
     limit: String,
-    /// Where to go on: `next_cursor` of the list before.
+    /// Start of the page: `next_cursor` of the previous page.
     #[arg(long, allow_hyphen_values = true)]
     cursor: Option<String>,
 }
 
 impl Paging {
-    /// Asks for the page of the `things` at `path` that fit the filters that are set; shows each as `line` says.
+    /// Prints a page of `path`, a line per item; `things` names them if there are none.
     pub async fn list(
         &self,
         client: &Client,
@@ -27,7 +27,7 @@ impl Paging {
         output: &Output,
         line: impl Fn(&Value) -> String,
     ) -> Result<(), Failure> {
-        let page = self.ask(client, path, filters).await?;
+        let page = self.fetch(client, path, filters).await?;
         output.answer(&page, || {
             let lines = lines(&page, line);
             if lines.is_empty() {
@@ -37,8 +37,8 @@ impl Paging {
         })
     }
 
-    /// The page of what is at `path` and fits the filters that are set.
-    pub async fn ask(
+    /// Fetches a page of `path` with the filters that are set.
+    pub async fn fetch(
         &self,
         client: &Client,
         path: &[&str],
@@ -58,7 +58,7 @@ impl Paging {
     }
 }
 
-/// A page as text: a line for each item, and where it goes on.
+/// A page as text: a line per item, and the cursor of the next page.
 pub(super) fn lines(page: &Value, line: impl Fn(&Value) -> String) -> Vec<String> {
     let items = page["items"].as_array().map_or(&[][..], Vec::as_slice);
     let mut lines: Vec<String> = items.iter().map(line).collect();

@@ -1,4 +1,4 @@
-//! `postrider migrate`: bring the schema up to date, or say what that would do.
+//! `postrider migrate`: apply pending migrations, or list them.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use crate::{database::Database, exit::Failure, logging};
 /// Options of `migrate`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Say what would be done and change nothing.
+    /// List pending migrations and change nothing.
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -20,7 +20,7 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
     logging::start(&config.log);
     let progress = output.spinner("opening the database");
     let database = if args.dry_run {
-        Database::visit(&config).await?
+        Database::attach(&config).await?
     } else {
         Database::open(&config).await?
     };
@@ -31,7 +31,7 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
         database.migrate().await
     };
     progress.finish_and_clear();
-    // The embedded server must be stopped in order, whatever came out.
+    // Stop the embedded server properly, whatever the outcome.
     database.close().await;
     let plan = plan?;
     let names: Vec<String> = plan
@@ -43,7 +43,7 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
         json!({ "dry_run": args.dry_run, "already_applied": plan.applied, "migrations": names });
     output.answer(&answer, || {
         if names.is_empty() {
-            return output.paint(Tone::Good, "the schema is up to date");
+            return output.paint(Tone::Good, "the database schema is up to date");
         }
         let verb = if args.dry_run {
             "would apply"

@@ -1,7 +1,6 @@
-//! The command line: what can be asked of the program, and how it answers.
+//! The command line.
 
 mod alerts;
-mod board;
 mod client;
 mod config;
 mod dead;
@@ -16,15 +15,16 @@ mod openapi;
 mod options;
 mod orders;
 mod output;
+mod overview;
 mod payments;
 mod protocols;
 mod serve;
 mod sim;
 mod status;
+mod timeline;
 mod token;
 mod top;
-mod trace;
-mod waiting;
+mod wait;
 mod wallet;
 
 use std::{io::Write, process::ExitCode};
@@ -35,12 +35,12 @@ use crate::exit::{self, Exit, Failure};
 use options::{ClientOptions, ConfigOptions};
 use output::Output;
 
-/// Durable work and delivery on PostgreSQL.
+/// Durable jobs and delivery on PostgreSQL.
 #[derive(Debug, Parser)]
 #[command(name = "postrider", version, about, after_help = exit::HELP, max_term_width = 110)]
 pub struct Cli {
-    /// Answer with JSON on standard output.
-    #[arg(long, global = true)]
+    /// Print JSON on standard output.
+    #[arg(long, global = true, help_heading = options::GLOBAL)]
     json: bool,
     #[command(subcommand)]
     command: Command,
@@ -48,61 +48,62 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the program: API, workers, scheduler, console.
+    /// Run the server: API, workers, scheduler, console.
     Serve(serve::Args),
-    /// Show what it does on a private PostgreSQL; ends by itself.
+    /// Run a demonstration on a private PostgreSQL.
     Demo(demo::Args),
-    /// Bring the database's schema up to date.
+    /// Apply pending database migrations.
     Migrate(migrate::Args),
-    /// Examine the database: invariants, health, and what to do.
+    /// Examine the database: invariants, health, and what to do about findings.
     Doctor(doctor::Args),
-    /// Print the configuration in force and where each value came from.
+    /// Print the effective configuration and where each value came from.
     Config(config::Args),
-    /// Ask a running server how it is.
+    /// Show health and overview of a running server.
     Status(status::Args),
-    /// Watch a running server: what waits, what was done, what was given up.
+    /// Show a live overview of a running server.
     Top(top::Args),
-    /// Follow an id or a key from the request to its end.
-    Trace(trace::Args),
-    /// See what was given up, redrive it or lay it to rest.
+    /// Show the history of an id or key, across services.
+    #[command(alias = "trace")]
+    Timeline(timeline::Args),
+    /// List, redrive and archive dead letters.
     Dead(dead::Args),
-    /// See what is wrong, and the rules that say so.
+    /// List active alerts, or print the alert rules.
     Alerts(alerts::Args),
-    /// Submit export jobs, watch them, fetch their files.
+    /// Submit export jobs, follow them, download their files.
     Exports(exports::Args),
-    /// Send orders and see what became of them.
+    /// Send orders and follow them.
     Orders(orders::Args),
-    /// Pay, see what became of it, and settle what is stuck.
+    /// Pay, follow payments, and reconcile stuck ones.
     Payments(payments::Args),
-    /// See accounts of the wallet.
+    /// Show and open accounts of the wallet.
     Wallet(wallet::Args),
-    /// Hand evidence in and see what became of it.
+    /// Submit evidence and follow it.
     Evidence(evidence::Args),
-    /// Upload protocols, see what was found in them, retry and review them.
+    /// Upload protocols, follow them, retry and review them.
     Protocols(protocols::Args),
-    /// The reader of one PDF, in a process of its own.
+    /// Read one PDF, in a process of its own.
     #[command(hide = true)]
     PdfText,
     /// Simulate an outside party.
     Sim(sim::Args),
-    /// Make an API token and the line that allows it.
+    /// Create an API token and its line for the configuration.
     Token(token::Args),
     /// Print the OpenAPI document.
     Openapi,
     /// Print a completion script for a shell.
     Completions {
-        /// For which shell.
+        /// The shell.
         shell: clap_complete::Shell,
     },
     /// Print the manual page.
     Man(man::Args),
 }
 
-/// Reads the command line, does what it says, and says how it ended.
+/// Parses the command line and runs the command.
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return unreadable(&error),
+        Err(error) => return usage_error(&error),
     };
     let output = Output::new(cli.json);
     match run(cli, &output) {
@@ -114,20 +115,20 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// What can't be read as a command. Help and version come this way too; clap knows which stream and which number.
-fn unreadable(error: &clap::Error) -> ExitCode {
+/// Prints a parse error. Help and version come this way too; clap knows the stream and the exit code.
+fn usage_error(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
-    // Nothing was read, so nobody has said yet how to answer.
+    // The arguments were not parsed, so look for --json among the raw words.
     let json = std::env::args_os()
         .take_while(|word| word != "--")
         .any(|word| word == "--json");
     if json {
-        let said = error.to_string();
-        let said = said.trim().trim_start_matches("error: ");
-        Output::new(true).failure(&Failure::new(Exit::Usage, said));
+        let message = error.to_string();
+        let message = message.trim().trim_start_matches("error: ");
+        Output::new(true).failure(&Failure::new(Exit::Usage, message));
     } else {
         let _ = error.print();
     }
@@ -136,7 +137,7 @@ fn unreadable(error: &clap::Error) -> ExitCode {
 
 fn run(cli: Cli, output: &Output) -> Result<(), Failure> {
     match cli.command {
-        Command::Config(args) => config::run(&args, output),
+        Command::Config(args) => block_on(config::run(&args, output)),
         Command::Token(args) => token::run(&args, output),
         Command::Openapi => openapi::run(output),
         Command::Man(args) => man::run(&args, output),
@@ -159,7 +160,7 @@ fn run(cli: Cli, output: &Output) -> Result<(), Failure> {
         Command::Protocols(args) => block_on(protocols::run(args, output)),
         Command::Sim(args) => block_on(sim::run(args, output)),
         Command::Top(args) => block_on(top::run(args, output)),
-        Command::Trace(args) => block_on(trace::run(args, output)),
+        Command::Timeline(args) => block_on(timeline::run(args, output)),
         Command::Alerts(args) => block_on(alerts::run(args, output)),
         Command::Status(args) => block_on(status::run(args, output)),
     }
@@ -170,19 +171,19 @@ fn block_on(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failu
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|e| Failure::caused(Exit::Failed, "the program's threads can't be started", &e))?;
+        .map_err(|e| Failure::caused(Exit::Failed, "can't start threads", &e))?;
     let result = runtime.block_on(work);
-    // A blocking read that never returns (standard input, a slow name server) must not hold the end back.
+    // A blocking read that never returns (standard input, a slow name server) must not delay the exit.
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
     result
 }
 
-/// One TLS provider for every dependency that can speak TLS; two would end in a panic at the first connection.
+/// One TLS provider for all dependencies; with two, the first connection would panic.
 fn tls() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// Writes to standard output; a reader that went away (`| head`) is no failure.
+/// Writes to standard output; a closed pipe (`| head`) is not a failure.
 fn write_stdout(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
@@ -200,12 +201,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_put_together_well() {
+    fn the_command_line_definition_is_valid() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn every_command_is_in_the_table_of_the_manual() {
+    fn every_command_is_in_the_manual() {
         let page = include_str!("../../../../docs/operations/command-line.md");
         let named = |name: &str| {
             let (alone, with_more) = (format!("`{name}`"), format!("`{name} "));
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_names_that_scripts_rely_on_are_there() {
+    fn commands_that_scripts_rely_on_still_parse() {
         for words in [
             "postrider serve --listen 127.0.0.1:8080 --data-dir d --config f --database-url postgres://h/d --roles api",
             "postrider migrate --dry-run --json",
@@ -273,7 +274,10 @@ mod tests {
             "postrider alerts rules",
             "postrider openapi",
             "postrider dead list --filter service:orders --limit 10 --json",
-            "postrider trace k-1 --server http://127.0.0.1:8080",
+            "postrider timeline k-1 --server http://127.0.0.1:8080",
+            "postrider trace k-1",
+            "postrider orders send --file f --wait --timeout 30s",
+            "postrider config --local",
             "postrider top --once --every 5",
             "postrider dead list --groups",
             "postrider dead show orders.outbox_orders 7",
@@ -283,5 +287,45 @@ mod tests {
             let parsed = Cli::try_parse_from(words.split(' '));
             assert!(parsed.is_ok(), "{words}: {:?}", parsed.err());
         }
+    }
+
+    /// Every command's help, leaf commands included.
+    fn leaves(command: &clap::Command) -> Vec<clap::Command> {
+        let children: Vec<clap::Command> = command.get_subcommands().flat_map(leaves).collect();
+        if children.is_empty() {
+            return vec![command.clone()];
+        }
+        children
+    }
+
+    #[test]
+    fn usage_lines_show_no_global_option_and_global_options_come_last_in_help() {
+        let mut cli = Cli::command();
+        cli.build();
+        for mut command in leaves(&cli) {
+            let (name, help) = (
+                command.get_name().to_owned(),
+                command.render_help().to_string(),
+            );
+            let usage = help.lines().find(|line| line.starts_with("Usage:"));
+            assert!(
+                !usage.unwrap_or_default().contains("--server"),
+                "{name}: {usage:?}"
+            );
+            if command
+                .get_arguments()
+                .any(|arg| arg.get_long() == Some("server"))
+            {
+                let (own, global) = help.split_once(options::GLOBAL).expect("the heading");
+                assert!(!own.contains("--server"), "{name}: {help}");
+                let next = global.lines().skip(1).find(|line| line.ends_with(':'));
+                assert!(
+                    next.is_none_or(|heading| heading == "Exit codes:"),
+                    "{name}: {next:?} follows the global options"
+                );
+            }
+        }
+        let missing = Cli::try_parse_from(["postrider", "orders", "send"]).expect_err("no key");
+        assert!(!missing.to_string().contains("--server"), "{missing}");
     }
 }

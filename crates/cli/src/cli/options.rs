@@ -5,8 +5,14 @@ use std::path::PathBuf;
 use crate::config::{self, Effective, Overrides};
 use crate::exit::{Exit, Failure};
 
+/// Heading of the options that every command has; they come last in a command's help.
+pub const GLOBAL: &str = "Global options";
+
+const DEFAULT_SERVER: &str = "http://127.0.0.1:8080";
+
 /// Where the configuration comes from.
 #[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Configuration")]
 pub struct ConfigOptions {
     /// Configuration file (TOML).
     #[arg(long, value_name = "FILE", env = "POSTRIDER_CONFIG")]
@@ -17,7 +23,7 @@ pub struct ConfigOptions {
     /// Use this database instead of the embedded PostgreSQL.
     #[arg(long, value_name = "URL")]
     database_url: Option<String>,
-    /// Set any other key, e.g. --set log.format=json; may be repeated.
+    /// Set any other key, e.g. --set log.format=json; repeatable.
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
 }
@@ -29,7 +35,15 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 }
 
 impl ConfigOptions {
-    /// The configuration in force; `more` are flags of the command itself: flag, key, value.
+    /// Was any of them given? Then the command is about this configuration, not about a running server's.
+    pub fn is_given(&self) -> bool {
+        self.config.is_some()
+            || self.data_dir.is_some()
+            || self.database_url.is_some()
+            || !self.set.is_empty()
+    }
+
+    /// The effective configuration; `more` are flags of the command itself: flag, key, value.
     pub fn load(&self, more: &[(&str, &str, Option<&str>)]) -> Result<Effective, Failure> {
         let own = [
             ("--data-dir", "data_dir", self.data_dir.as_deref()),
@@ -51,7 +65,7 @@ impl ConfigOptions {
                 .iter()
                 .map(|(key, value)| ("--set".into(), key.clone(), value.clone())),
         );
-        // An environment variable that is no text can't be one of ours.
+        // None of our environment variables holds anything but text.
         let env = std::env::vars_os()
             .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
         config::load(
@@ -68,22 +82,31 @@ impl ConfigOptions {
 /// How to reach a running server.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ClientOptions {
-    /// Address of the server.
+    /// Address of the server [default: http://127.0.0.1:8080].
+    // The default isn't clap's: clap would print the option in usage lines as if it were required.
     #[arg(
         long,
         global = true,
         value_name = "URL",
         env = "POSTRIDER_SERVER",
-        default_value = "http://127.0.0.1:8080"
+        help_heading = GLOBAL
     )]
-    pub server: String,
-    /// Token to show.
+    server: Option<String>,
+    /// API token.
     #[arg(
         long,
         global = true,
         value_name = "TOKEN",
         env = "POSTRIDER_TOKEN",
-        hide_env_values = true
+        hide_env_values = true,
+        help_heading = GLOBAL
     )]
     pub token: Option<String>,
+}
+
+impl ClientOptions {
+    /// The server's address.
+    pub fn server(&self) -> &str {
+        self.server.as_deref().unwrap_or(DEFAULT_SERVER)
+    }
 }

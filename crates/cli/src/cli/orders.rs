@@ -1,18 +1,19 @@
-//! `postrider orders …`: send an order, and see what became of it.
+//! `postrider orders …`: send orders and follow them.
 
-use std::{io::Read, path::PathBuf, time::Duration};
+use std::{io::Read, path::PathBuf};
 
 use clap::{Subcommand, ValueEnum};
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
 use super::{
-    ClientOptions, Output, client::Client, listing::Paging, output::Tone, waiting::Accepted,
+    ClientOptions, Output,
+    client::Client,
+    listing::Paging,
+    output::Tone,
+    wait::{WaitOptions, Waiter},
 };
 use crate::exit::{Exit, Failure};
-
-/// How often an order that is waited for is looked at.
-const LOOK: Duration = Duration::from_millis(200);
 
 /// Options of `orders`.
 #[derive(Debug, clap::Args)]
@@ -23,6 +24,9 @@ pub struct Args {
     client: ClientOptions,
 }
 
+/// Fields of an order whose flag has another name.
+const FLAGS: &[(&str, &str)] = &[("idempotency_key", "--key"), ("tags", "--tag")];
+
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Send an order, once per key.
@@ -32,21 +36,21 @@ enum Verb {
         /// The idempotency key.
         key: String,
     },
-    /// List orders, the newest first.
+    /// List orders, newest first.
     List(List),
-    /// Cancel an order that was not sent yet.
+    /// Cancel an order that has not been sent.
     Cancel {
         /// The idempotency key.
         key: String,
     },
-    /// Send an aborted order anew.
+    /// Send an aborted order again.
     Redrive {
         /// The idempotency key.
         key: String,
-        /// Yes, although the market may have moved on since.
+        /// Confirm that the order may be stale: the market may have moved.
         #[arg(long)]
         allow_stale: bool,
-        /// Why, for the audit.
+        /// Reason, for the audit log.
         #[arg(long)]
         reason: Option<String>,
     },
@@ -60,44 +64,43 @@ struct Send {
     /// The idempotency key: the same key is the same order.
     #[arg(long, required_unless_present = "file")]
     key: Option<String>,
-    /// On whose account.
+    /// Account.
     #[arg(long, required_unless_present = "file")]
     account: Option<String>,
-    /// What to trade.
+    /// Symbol to trade.
     #[arg(long, required_unless_present = "file")]
     symbol: Option<String>,
-    /// Which way.
+    /// Side.
     #[arg(long, required_unless_present = "file", value_parser = ["buy", "sell"])]
     side: Option<String>,
-    /// How much.
+    /// Quantity.
     #[arg(long, required_unless_present = "file", allow_negative_numbers = true)]
     quantity: Option<String>,
-    /// The limit; without one it is a market order.
+    /// Limit price; without one it is a market order.
     #[arg(long, allow_negative_numbers = true)]
     limit_price: Option<String>,
-    /// For how long the broker keeps it.
+    /// How long the order stays active at the broker.
     #[arg(long, value_parser = ["day", "gtc", "ioc", "fok"])]
     time_in_force: Option<String>,
-    /// After this (RFC 3339) it is never sent.
+    /// Never send it after this time (RFC 3339).
     #[arg(long)]
     expires_at: Option<String>,
-    /// Something to find it by; may be repeated.
+    /// Tag to find it by; repeatable.
     #[arg(long = "tag", value_name = "NAME=VALUE")]
     tags: Vec<String>,
-    /// Wait until the broker has it, or never will; 1 when it failed.
-    #[arg(long)]
-    wait: bool,
+    #[command(flatten)]
+    wait: WaitOptions,
 }
 
 #[derive(Debug, clap::Args)]
 struct List {
-    /// Only those that stand so.
+    /// Filter by status.
     #[arg(long, value_enum)]
     status: Option<Status>,
-    /// Only those of this account.
+    /// Filter by account.
     #[arg(long)]
     account: Option<String>,
-    /// Only those of this symbol.
+    /// Filter by symbol.
     #[arg(long)]
     symbol: Option<String>,
     #[command(flatten)]
@@ -143,35 +146,37 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
 }
 
 async fn run_send(client: &Client, send: Send, output: &Output) -> Result<(), Failure> {
-    let wait = send.wait;
+    let (wait, from_flags) = (send.wait.clone(), send.file.is_none());
     let request = request(send)?;
-    let path = ["do", "order"];
-    let (_, mut view) = client
-        .call(Method::POST, &path, &[], Some(&request))
-        .await?;
-    if wait {
-        let progress = output.spinner("waiting for the broker");
-        let waited = until_over(client, view).await;
-        progress.finish_and_clear();
-        view = waited?;
+    let sent = client
+        .call(Method::POST, &["do", "order"], &[], Some(&request))
+        .await;
+    let (_, mut view) = match sent {
+        Err(error) if from_flags => Err(error.naming_flags(FLAGS)),
+        sent => sent,
+    }?;
+    if wait.wait {
+        let key = view["idempotency_key"].as_str().unwrap_or_default();
+        let show = format!("postrider orders show {key}");
+        view = Waiter::new(&wait, output, format!("order {key}"), show)
+            .until(
+                client,
+                &["do", "order", key],
+                |view| {
+                    view["outbox"]["status"]
+                        .as_str()
+                        .unwrap_or("accepted")
+                        .to_owned()
+                },
+                |view| view["status"] != "accepted",
+            )
+            .await?;
     }
     output.answer(&view, || text(&view, output))?;
-    if wait && view["status"] == "failed" {
+    if wait.wait && view["status"] == "failed" {
         return Err(Failure::new(Exit::Failed, "the order was not sent"));
     }
     Ok(())
-}
-
-/// The order when the broker has it, or never will.
-async fn until_over(client: &Client, mut view: Value) -> Result<Value, Failure> {
-    let key = view["idempotency_key"].as_str().unwrap_or_default();
-    let (key, show) = (key.to_owned(), format!("postrider orders show {key}"));
-    let accepted = Accepted::new(format!("order {key}"), show);
-    while view["status"] == "accepted" {
-        tokio::time::sleep(LOOK).await;
-        view = accepted.look(client, &["do", "order", &key]).await?;
-    }
-    Ok(view)
 }
 
 fn request(send: Send) -> Result<Value, Failure> {

@@ -1,4 +1,4 @@
-//! How a command answers: text for people, one JSON value for machines, colours on a terminal alone.
+//! Output of commands: text for people, one JSON value for machines, colours only on a terminal.
 
 use std::io::{IsTerminal, stderr, stdout};
 
@@ -10,7 +10,7 @@ use crate::{
     logging::colours,
 };
 
-/// The way answers are given in this run.
+/// How this run prints.
 #[derive(Debug, Clone, Copy)]
 pub struct Output {
     json: bool,
@@ -18,12 +18,12 @@ pub struct Output {
     terminal: bool,
 }
 
-/// How a word is meant.
+/// The meaning of a coloured word.
 #[derive(Debug, Clone, Copy)]
 pub enum Tone {
-    /// As hoped.
+    /// Good.
     Good,
-    /// Not as hoped.
+    /// Bad.
     Bad,
     /// Less important.
     Dim,
@@ -39,12 +39,12 @@ impl Output {
         }
     }
 
-    /// Is the answer for a machine?
+    /// Is the output for a machine?
     pub const fn is_json(&self) -> bool {
         self.json
     }
 
-    /// The answer of a command: `value` as JSON, or the text.
+    /// Prints the result of a command: `value` as JSON, or the text.
     pub fn answer<T: Serialize>(
         &self,
         value: &T,
@@ -52,7 +52,7 @@ impl Output {
     ) -> Result<(), Failure> {
         let mut line = if self.json {
             serde_json::to_string(value).map_err(|e| {
-                Failure::caused(Exit::Failed, "the answer can't be written as JSON", &e)
+                Failure::caused(Exit::Failed, "the result can't be written as JSON", &e)
             })?
         } else {
             text()
@@ -63,24 +63,29 @@ impl Output {
         super::write_stdout(line.as_bytes())
     }
 
-    /// Bytes as they are: a document, a script, a page.
+    /// Prints bytes as they are: a document, a script, a page.
     pub fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         super::write_stdout(bytes)
     }
 
-    /// A line about what is going on, for a person who watches; nothing with `--json`.
+    /// Prints a line for people; nothing with `--json`.
     pub fn say(&self, line: &str) {
         if !self.json {
             let _ = super::write_stdout(format!("{line}\n").as_bytes());
         }
     }
 
-    /// Does a person watch, at a terminal that can show progress?
+    /// Is standard error a terminal that can show progress?
     pub fn is_watched(&self) -> bool {
         self.terminal && !self.json
     }
 
-    /// A word in a colour, where there are colours.
+    /// Should progress be printed as lines, because standard error is no terminal?
+    pub const fn has_plain_progress(&self) -> bool {
+        !self.terminal && !self.json
+    }
+
+    /// A word in a colour, if colours are on.
     pub fn paint(&self, tone: Tone, word: &str) -> String {
         if !self.colour {
             return word.to_owned();
@@ -93,7 +98,7 @@ impl Output {
         format!("\x1b[{code}m{word}\x1b[0m")
     }
 
-    /// A spinner with a word beside it while something takes long; silent when nobody watches.
+    /// A spinner with a message; hidden if standard error is no terminal.
     pub fn spinner(&self, what: &str) -> indicatif::ProgressBar {
         if !self.is_watched() {
             return indicatif::ProgressBar::hidden();
@@ -103,7 +108,7 @@ impl Output {
         bar
     }
 
-    /// A progress bar over so many things; silent when nobody watches.
+    /// A progress bar; hidden if standard error is no terminal.
     pub fn bar(&self, what: &str, length: u64) -> indicatif::ProgressBar {
         if !self.is_watched() {
             return indicatif::ProgressBar::hidden();
@@ -116,7 +121,7 @@ impl Output {
             .with_message(what.to_owned())
     }
 
-    /// Why the command failed, on standard error.
+    /// Prints why the command failed, on standard error.
     pub fn failure(&self, failure: &Failure) {
         if self.json {
             let error = json!({ "error": { "code": failure.code(), "message": failure.message } });

@@ -1,4 +1,4 @@
-//! `postrider payments …`: pay, see what became of it, and settle what is stuck.
+//! `postrider payments …`: pay, follow payments, and reconcile stuck ones.
 
 use std::time::{Duration, Instant};
 
@@ -9,19 +9,19 @@ use uuid::Uuid;
 
 use super::{
     ClientOptions, Output,
-    client::{Client, Miss},
+    client::{Client, RequestError},
     listing::Paging,
     output::Tone,
-    waiting::Accepted,
+    wait::{WaitOptions, Waiter},
 };
 use crate::exit::{Exit, Failure};
 
-/// How often a payment that is waited for is looked at.
-const LOOK: Duration = Duration::from_millis(200);
+/// A payment that has been pending for the same reason for this long, and is not in flight, is stuck: in the mode `chance`
+/// nothing will continue it. Not earlier, since in the mode `assured` a failed callback is repeated.
+const STUCK_AFTER: Duration = Duration::from_secs(10);
 
-/// A payment that is pending for the same reason for so long, and is not under way, is not waited for any longer: in the
-/// mode `chance` nobody goes on with it. Not at once, since in the mode `assured` a call back that failed is repeated.
-const STUCK: Duration = Duration::from_secs(10);
+/// Fields of a payment whose flag has another name.
+const FLAGS: &[(&str, &str)] = &[("account_id", "--account")];
 
 /// Options of `payments`.
 #[derive(Debug, clap::Args)]
@@ -41,9 +41,9 @@ enum Verb {
         /// Its uuid.
         uuid: String,
     },
-    /// List payments, the newest first.
+    /// List payments, newest first.
     List(List),
-    /// Settle what is stuck, from the wallet's facts.
+    /// Settle stuck payments from the wallet's books.
     Reconcile,
 }
 
@@ -52,31 +52,28 @@ struct Pay {
     /// The account to deduct from.
     #[arg(long)]
     account: String,
-    /// How much, such as 12.50.
+    /// Amount, such as 12.50.
     #[arg(long, allow_negative_numbers = true)]
     amount: String,
-    /// The currency's three letters.
+    /// Currency code, such as USD.
     #[arg(long)]
     currency: String,
-    /// The same uuid is the same payment. Left out, one is made.
+    /// Identifies the payment: the same UUID is the same payment. Default: a new one.
     #[arg(long)]
     uuid: Option<String>,
-    /// Whatever helps to recognise it.
+    /// Free text.
     #[arg(long)]
     description: Option<String>,
-    /// Wait until it has ended; 1 when it failed, or is stuck: pending for 10 seconds for a reason other than IN_FLIGHT.
-    ///
-    /// A server that is away is asked again for 30 seconds. The token needs the scopes submit and read.
-    #[arg(long)]
-    wait: bool,
+    #[command(flatten)]
+    wait: WaitOptions,
 }
 
 #[derive(Debug, clap::Args)]
 struct List {
-    /// Only those that stand so.
+    /// Filter by status.
     #[arg(long, value_parser = ["pending", "succeed", "failed"], ignore_case = true)]
     status: Option<String>,
-    /// Only those of this account.
+    /// Filter by account.
     #[arg(long)]
     account: Option<String>,
     #[command(flatten)]
@@ -102,7 +99,7 @@ async fn show(client: &Client, uuid: &str) -> Result<Value, Failure> {
 }
 
 async fn run_pay(client: &Client, pay: Pay, output: &Output) -> Result<(), Failure> {
-    // Made here and not by the server: if its answer is lost, the payment has a name under which it can be repeated.
+    // The client makes the UUID: if the response is lost, the payment can be repeated safely under the same one.
     let uuid = pay.uuid.unwrap_or_else(|| Uuid::now_v7().to_string());
     let given = [
         ("uuid", Some(uuid.clone())),
@@ -119,20 +116,17 @@ async fn run_pay(client: &Client, pay: Pay, output: &Output) -> Result<(), Failu
     let (_, receipt) = client
         .call(Method::POST, &["payments"], &[], Some(&request))
         .await
-        .map_err(|miss| unanswered(&uuid, miss))?;
-    if !pay.wait {
+        .map_err(|error| uncertain(&uuid, error.naming_flags(FLAGS)))?;
+    if !pay.wait.wait {
         return output.answer(&receipt, || line(&receipt, output));
     }
-    let progress = output.spinner("waiting for the wallet");
-    let waited = until_over(client, &uuid).await;
-    progress.finish_and_clear();
-    let view = waited?;
+    let view = until_over(client, &uuid, &pay.wait, output).await?;
     output.answer(&view, || line(&view, output))?;
     match view["status"].as_str() {
         Some("PENDING") => Err(Failure::new(
             Exit::Failed,
             format!(
-                "payment {uuid} is stuck ({}); when it is older than payments.reconcile.after, `postrider payments reconcile` settles it",
+                "payment {uuid} is stuck ({}); once it is older than payments.reconcile.after, settle it with `postrider payments reconcile`",
                 view["reason"].as_str().unwrap_or_default()
             ),
         )),
@@ -141,42 +135,45 @@ async fn run_pay(client: &Client, pay: Pay, output: &Output) -> Result<(), Failu
     }
 }
 
-/// No receipt: without its uuid nobody could tell whether it was paid, or repeat it without paying twice.
-fn unanswered(uuid: &str, miss: Miss) -> Failure {
-    if !miss.is_uncertain() {
-        return miss.into();
+/// Without a receipt only the UUID tells whether it was paid, and repeats it without paying twice.
+fn uncertain(uuid: &str, error: RequestError) -> Failure {
+    if !error.is_uncertain() {
+        return error.into();
     }
-    let failure = Failure::from(miss);
+    let failure = Failure::from(error);
     let message = format!(
-        "whether payment {uuid} was accepted is not known: {failure}; ask with `postrider payments show {uuid}`, or repeat it with --uuid {uuid}: that pays once"
+        "it is unknown whether payment {uuid} was accepted: {failure}; check it with `postrider payments show {uuid}`, or repeat it with --uuid {uuid}, which pays only once"
     );
-    failure.saying(message)
+    failure.with_message(message)
 }
 
-/// How the payment stands when it has ended, or when nobody seems to go on with it.
-async fn until_over(client: &Client, uuid: &str) -> Result<Value, Failure> {
-    let accepted = Accepted::new(
-        format!("payment {uuid}"),
-        format!("postrider payments show {uuid}"),
-    );
-    let mut stuck: Option<(Value, Instant)> = None;
-    loop {
-        let view = accepted.look(client, &["payments", uuid]).await?;
+/// The payment once it has ended or is stuck.
+async fn until_over(
+    client: &Client,
+    uuid: &str,
+    wait: &WaitOptions,
+    output: &Output,
+) -> Result<Value, Failure> {
+    let show = format!("postrider payments show {uuid}");
+    let waiter = Waiter::new(wait, output, format!("payment {uuid}"), show);
+    let mut pending: Option<(Value, Instant)> = None;
+    let is_over = |view: &Value| {
         if view["status"] != "PENDING" {
-            return Ok(view);
+            return true;
         }
-        stuck = match stuck {
-            _ if view["reason"] == "IN_FLIGHT" => None,
-            Some((reason, since)) if reason == view["reason"] => {
-                if since.elapsed() >= STUCK {
-                    return Ok(view);
-                }
-                Some((reason, since))
+        match &pending {
+            _ if view["reason"] == "IN_FLIGHT" => pending = None,
+            Some((reason, since)) if *reason == view["reason"] => {
+                return since.elapsed() >= STUCK_AFTER;
             }
-            _ => Some((view["reason"].clone(), Instant::now())),
-        };
-        tokio::time::sleep(LOOK).await;
-    }
+            _ => pending = Some((view["reason"].clone(), Instant::now())),
+        }
+        false
+    };
+    let status = |view: &Value| view["reason"].as_str().unwrap_or("pending").to_owned();
+    waiter
+        .until(client, &["payments", uuid], status, is_over)
+        .await
 }
 
 async fn run_list(client: &Client, list: List, output: &Output) -> Result<(), Failure> {
@@ -196,9 +193,9 @@ async fn run_list(client: &Client, list: List, output: &Output) -> Result<(), Fa
         .await
 }
 
-/// Goes on while there is more, and adds everything up.
+/// Repeats while there is more, and adds up the reports.
 async fn run_reconcile(client: &Client, output: &Output) -> Result<(), Failure> {
-    let progress = output.spinner("asking the wallet");
+    let progress = output.spinner("reconciling");
     let (mut looked_at, mut settled, mut requests) = (0, 0, Vec::new());
     loop {
         let path = ["payments", "reconcile"];
@@ -221,7 +218,7 @@ async fn run_reconcile(client: &Client, output: &Output) -> Result<(), Failure> 
             .iter()
             .map(|request| line(request, output))
             .collect();
-        lines.push(format!("looked at {looked_at}, settled {settled}"));
+        lines.push(format!("checked {looked_at}, settled {settled}"));
         lines.join("\n")
     })
 }

@@ -1,18 +1,22 @@
-//! `postrider protocols …`: upload a protocol, see what was found in it, retry and review it.
+//! `postrider protocols …`: upload protocols, follow them, retry and review them.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{
-    ClientOptions, Output, client::Client, listing::Paging, output::Tone, waiting::Accepted,
+    ClientOptions, Output,
+    client::Client,
+    listing::Paging,
+    output::Tone,
+    wait::{WaitOptions, Waiter},
 };
 use crate::exit::{Exit, Failure};
 
-/// How often a protocol that is waited for is looked at.
-const LOOK: Duration = Duration::from_millis(200);
+/// States in which a protocol waits for a person or has ended.
+const OVER: [&str; 4] = ["pending_review", "complete", "dead_letter", "archived"];
 
 /// Options of `protocols`.
 #[derive(Debug, clap::Args)]
@@ -32,32 +36,31 @@ enum Verb {
         /// The protocol's id.
         id: String,
     },
-    /// List protocols, the newest first; archived ones only by their status.
+    /// List protocols, newest first; archived ones only with --status archived.
     List(List),
-    /// Let a protocol that failed begin anew.
+    /// Start a failed protocol again.
     Retry {
         /// The protocol's id.
         id: String,
     },
-    /// Approve what was found, or reject it with a reason.
+    /// Approve the criteria, or reject them with a reason.
     Review(Review),
 }
 
 #[derive(Debug, clap::Args)]
 struct Upload {
-    /// The document; a PDF if it begins as one.
+    /// The document: text or PDF.
     file: PathBuf,
-    /// The protocol's title. Without it: the file's name.
+    /// Title [default: the file's name].
     #[arg(long)]
     title: Option<String>,
-    /// Wait until it waits for a review; 1 when it was given up.
-    #[arg(long)]
-    wait: bool,
+    #[command(flatten)]
+    wait: WaitOptions,
 }
 
 #[derive(Debug, clap::Args)]
 struct List {
-    /// Only those that stand so.
+    /// Filter by status.
     #[arg(long, value_enum)]
     status: Option<Status>,
     #[command(flatten)]
@@ -68,10 +71,10 @@ struct List {
 struct Review {
     /// The protocol's id.
     id: String,
-    /// The criteria are right.
+    /// The criteria are correct.
     #[arg(long, required_unless_present = "reject", conflicts_with = "reject")]
     approve: bool,
-    /// They are not: once more from the start.
+    /// The criteria are wrong: extract them again.
     #[arg(long, requires = "reason")]
     reject: bool,
     /// Why.
@@ -117,7 +120,7 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
     }
 }
 
-/// What the hidden command `pdf-text` does, in a process that reads one PDF and ends.
+/// The hidden command `pdf-text`: reads one PDF in a process of its own.
 pub(super) fn pdf_text() -> Result<(), Failure> {
     postrider_protocols::document::text_of_pdf_child()
         .map_err(|e| Failure::caused(Exit::Failed, "the PDF can't be read", &e))
@@ -144,34 +147,27 @@ async fn run_upload(client: &Client, upload: Upload, output: &Output) -> Result<
     let (_, mut view) = client
         .upload(&["protocols"], &query, media, content)
         .await?;
-    if !upload.wait {
+    if !upload.wait.wait {
         return output.answer(&view, || line(&view, output));
     }
-    let id = view["id"].as_str().unwrap_or_default().to_owned();
-    let progress = output.spinner("waiting for the criteria");
-    let waited = until_over(client, &id).await;
-    progress.finish_and_clear();
-    view = waited?;
+    let id = view["id"].as_str().unwrap_or_default();
+    let show = format!("postrider protocols show {id}");
+    view = Waiter::new(&upload.wait, output, format!("protocol {id}"), show)
+        .until(
+            client,
+            &["protocols", id],
+            |view| word(&view["status"]).to_owned(),
+            |view| OVER.contains(&word(&view["status"])),
+        )
+        .await?;
     output.answer(&view, || text(&view, output))?;
     if view["status"] == "dead_letter" {
-        return Err(Failure::new(Exit::Failed, "the protocol was given up"));
+        return Err(Failure::new(
+            Exit::Failed,
+            "the protocol failed and is a dead letter",
+        ));
     }
     Ok(())
-}
-
-/// The protocol when it waits for people.
-async fn until_over(client: &Client, id: &str) -> Result<Value, Failure> {
-    let accepted = Accepted::new(
-        format!("protocol {id}"),
-        format!("postrider protocols show {id}"),
-    );
-    loop {
-        let view = accepted.look(client, &["protocols", id]).await?;
-        match view["status"].as_str().unwrap_or_default() {
-            "pending_review" | "complete" | "dead_letter" | "archived" => return Ok(view),
-            _ => tokio::time::sleep(LOOK).await,
-        }
-    }
 }
 
 async fn run_list(client: &Client, list: List, output: &Output) -> Result<(), Failure> {

@@ -1,14 +1,15 @@
-//! `postrider serve`: run until told to stop, then end in order.
+//! `postrider serve`: run until stopped, then shut down gracefully.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use postrider_web::text::plural;
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use super::{ConfigOptions, Output};
 use crate::{
     alerts,
-    config::Config,
+    config::{Config, Effective},
     database::Database,
     exit::{Exit, Failure},
     http::{self, Metrics, Readiness},
@@ -18,8 +19,8 @@ use crate::{
     services::{Apis, Start},
 };
 
-/// How often metrics are tidied.
-const UPKEEP: Duration = Duration::from_secs(5);
+/// How often histograms are compacted.
+const METRICS_UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Options of `serve`.
 #[derive(Debug, clap::Args)]
@@ -27,10 +28,10 @@ pub struct Args {
     /// Address and port to listen on [default: 127.0.0.1:8080].
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// What this process does.
+    /// Roles of this process.
     #[arg(long, value_name = "ROLE,…", default_value_t)]
     roles: Roles,
-    /// Stop when standard input ends: for a program that starts this one and must not leave it behind.
+    /// Stop when standard input ends, so that a parent process never leaves this one behind.
     #[arg(long, hide = true)]
     until_stdin_ends: bool,
     #[command(flatten)]
@@ -38,28 +39,26 @@ pub struct Args {
 }
 
 pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
-    let config = args
-        .config
-        .load(&[("--listen", "server.listen", args.listen.as_deref())])?
-        .config;
-    logging::start(&config.log);
+    let listen = ("--listen", "server.listen", args.listen.as_deref());
+    let effective = args.config.load(&[listen])?;
+    logging::start(&effective.config.log);
     let stop = CancellationToken::new();
     stop_on_signal(stop.clone())?;
     if args.until_stdin_ends {
         stop_with_stdin(stop.clone());
     }
     let running = tokio::select! {
-        started = Running::start(&config, args.roles, stop.clone()) => started?,
-        // A stop while starting: what was begun is dropped, and the embedded server goes down with it.
+        started = Running::start(effective, args.roles, stop.clone()) => started?,
+        // Stopped while starting: dropping what was started also stops the embedded server.
         () = stop.cancelled() => return Ok(()),
     };
     output.say(&format!("Postrider listens on http://{}", running.address));
     running.until_stopped().await
 }
 
-/// A program that serves.
+/// A running server.
 pub struct Running {
-    /// Where it listens.
+    /// The address that it listens on.
     pub address: SocketAddr,
     database: Database,
     readiness: Arc<Readiness>,
@@ -70,16 +69,17 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts everything that the roles ask for; ready when it returns.
+    /// Starts everything for these roles; ready when it returns.
     pub async fn start(
-        config: &Config,
+        effective: Effective,
         roles: Roles,
         stop: CancellationToken,
     ) -> Result<Self, Failure> {
-        // The address comes first: it fails fast, before a database is started for nothing.
+        let config = &effective.config;
+        // Bind first: it fails fast, before a database is started for nothing.
         let listener = listen(config.server.listen).await?;
         let address = listener.local_addr().map_err(|e| {
-            Failure::caused(Exit::Failed, "the address listened on can't be read", &e)
+            Failure::caused(Exit::Failed, "the listening address can't be read", &e)
         })?;
         let metrics = Metrics::install()?;
         let store = config
@@ -99,20 +99,18 @@ impl Running {
             stop: &stop,
         })?);
         let alerts = alerts::State::default();
-        let state = http::State::from(http::Parts {
+        let state = http::State::from(http::Shared {
             pool: database.pool().clone(),
+            wallet: database.wallet().cloned(),
             readiness: readiness.clone(),
             metrics: metrics.clone(),
             apis: Arc::clone(&apis),
             operate: Operate::new(database.pool().clone(), database.wallet().cloned(), apis)
                 .map_err(|e| {
-                    Failure::caused(
-                        Exit::Failed,
-                        "the operators' functions can't be started",
-                        &e,
-                    )
+                    Failure::caused(Exit::Failed, "the operations API can't be started", &e)
                 })?,
             alerts: alerts.clone(),
+            config: effective.clone(),
         });
         let router = http::router(state, config, &roles)?;
         let server = tokio::spawn(http::serve(
@@ -122,7 +120,7 @@ impl Running {
             stop.clone(),
         ));
         let upkeep = tokio::spawn(async move {
-            let mut tick = tokio::time::interval(UPKEEP);
+            let mut tick = tokio::time::interval(METRICS_UPKEEP_INTERVAL);
             loop {
                 tick.tick().await;
                 metrics.upkeep();
@@ -150,7 +148,7 @@ impl Running {
         })
     }
 
-    /// Waits for the stop and ends everything in order.
+    /// Waits for the stop, then shuts everything down gracefully.
     pub async fn until_stopped(self) -> Result<(), Failure> {
         self.stop.cancelled().await;
         tracing::info!("stopping");
@@ -161,25 +159,29 @@ impl Running {
         tracing::info!("stopped");
         server
             .map(|_| ())
-            .map_err(|e| Failure::caused(Exit::Failed, "the HTTP server broke down", &e))
+            .map_err(|e| Failure::caused(Exit::Failed, "the HTTP server failed", &e))
     }
 }
 
 async fn prepare_schema(config: &Config, database: &Database) -> Result<(), Failure> {
     if config.database.migrate {
-        let done = database.migrate().await?;
-        tracing::info!(
-            applied = done.pending.len(),
-            before = done.applied,
-            "schema is up to date"
-        );
+        let applied = database.migrate().await?.pending.len();
+        if applied == 0 {
+            tracing::info!("database schema is up to date");
+        } else {
+            let migrations = plural(i64::try_from(applied).unwrap_or(i64::MAX), "migration");
+            tracing::info!("applied {migrations}; database schema is up to date");
+        }
         return Ok(());
     }
     let pending = database.plan().await?.pending;
     if let Some(first) = pending.first() {
         let message = format!(
-            "{} migrations are missing, the first is {}/{}; run `postrider migrate`, or set database.migrate = true",
-            pending.len(),
+            "{} pending, the first is {}/{}; run `postrider migrate`, or set database.migrate = true",
+            plural(
+                i64::try_from(pending.len()).unwrap_or(i64::MAX),
+                "migration"
+            ),
             first.schema,
             first.file()
         );
@@ -192,10 +194,10 @@ pub(super) async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> 
     TcpListener::bind(address).await.map_err(|e| {
         let advice = match e.kind() {
             std::io::ErrorKind::AddrInUse => {
-                "another program listens there; choose another port with --listen"
+                "another program uses this port; choose another with --listen"
             }
             std::io::ErrorKind::PermissionDenied => {
-                "ports below 1024 need rights that this user lacks"
+                "ports below 1024 need privileges that this user lacks"
             }
             _ => "choose an address of this machine with --listen",
         };
@@ -206,19 +208,19 @@ pub(super) async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> 
     })
 }
 
-/// Stops when standard input ends. A thread of its own: such a read can't be called off.
+/// Stops when standard input ends. In a thread of its own, since the read can't be cancelled.
 fn stop_with_stdin(stop: CancellationToken) {
     std::thread::spawn(move || {
-        // However the reading ends, there is nobody left who would stop us.
+        // However the read ends, the parent is gone.
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         stop.cancel();
     });
 }
 
-/// SIGTERM and SIGINT stop in order; a second one ends at once (the embedded server still ends in order by itself).
+/// SIGTERM and SIGINT stop gracefully; a second one exits at once (the embedded server still shuts down cleanly).
 pub(super) fn stop_on_signal(stop: CancellationToken) -> Result<(), Failure> {
     use tokio::signal::unix::{SignalKind, signal};
-    let failed = |e| Failure::caused(Exit::Failed, "signals can't be watched", &e);
+    let failed = |e| Failure::caused(Exit::Failed, "can't listen for signals", &e);
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     tokio::spawn(async move {

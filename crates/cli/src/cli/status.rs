@@ -1,12 +1,13 @@
-//! `postrider status`: how a running server is.
+//! `postrider status`: health and overview of a running server.
 
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
 use super::{
-    ClientOptions, Output, board,
-    client::{Client, Miss},
+    ClientOptions, Output,
+    client::{Client, RequestError},
     output::Tone,
+    overview,
 };
 use crate::exit::{Exit, Failure};
 
@@ -20,16 +21,16 @@ pub struct Args {
 pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
     let client = Client::new(&args.client)?;
     let (ready, mut answer) = client.ready().await?;
-    // Whether it is ready needs no token; the rest does, and is left out for those who have none.
-    let overview = client.call(Method::GET, &["overview"], &[], None).await;
+    // Readiness needs no token; the overview does, and is left out without one.
+    let fetched = client.call(Method::GET, &["overview"], &[], None).await;
     let mut refused = None;
-    match (overview, answer.as_object_mut()) {
+    match (fetched, answer.as_object_mut()) {
         (Ok((_, overview)), Some(answer)) => {
             answer.insert("overview".to_owned(), overview);
         }
-        // Whoever has one must hear that it does not do, or they look for the fault elsewhere.
-        (Err(miss), _) if args.client.token.is_some() && is_about_the_token(&miss) => {
-            refused = Some(Failure::from(miss));
+        // A token that is refused must be reported, not ignored.
+        (Err(error), _) if args.client.token.is_some() && is_about_the_token(&error) => {
+            refused = Some(Failure::from(error));
         }
         _ => {}
     }
@@ -46,9 +47,9 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
     }
 }
 
-fn is_about_the_token(miss: &Miss) -> bool {
+fn is_about_the_token(error: &RequestError) -> bool {
     let about = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN];
-    miss.status.is_some_and(|status| about.contains(&status))
+    error.status.is_some_and(|status| about.contains(&status))
 }
 
 fn text(answer: &Value, output: &Output) -> String {
@@ -67,9 +68,9 @@ fn text(answer: &Value, output: &Output) -> String {
             ));
         }
     }
-    if let Ok(overview) = serde_json::from_value(answer["overview"].clone()) {
+    if let Ok(view) = serde_json::from_value(answer["overview"].clone()) {
         lines.push(String::new());
-        lines.push(board::text(&overview, output));
+        lines.push(overview::text(&view, output));
     }
     lines.join("\n")
 }

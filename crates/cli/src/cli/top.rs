@@ -1,29 +1,29 @@
-//! `postrider top`: a running server at a glance, again and again.
+//! `postrider top`: a live overview of a running server.
 
 use std::{io::IsTerminal, time::Duration};
 
 use reqwest::Method;
 use serde_json::Value;
 
-use super::{ClientOptions, Output, board, client::Client};
+use super::{ClientOptions, Output, client::Client, overview};
 use crate::exit::{Exit, Failure};
 
-/// To the upper left corner, and what was there before is wiped away line by line: nothing flickers.
+/// Redraws from the upper left corner and clears line by line, so that nothing flickers.
 const HOME: &str = "\x1b[H";
 const REST_OF_LINE: &str = "\x1b[K\n";
 const REST_OF_SCREEN: &str = "\x1b[J";
 
-/// A screen of its own, without a cursor; and back.
+/// The alternate screen without a cursor, and back.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
 /// Options of `top`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Look this often, in seconds.
+    /// Refresh interval, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
     every: u64,
-    /// Look once and end; so it is anyway where there is no terminal.
+    /// Print once and exit; implied when standard output is no terminal.
     #[arg(long)]
     once: bool,
     #[command(flatten)]
@@ -32,52 +32,52 @@ pub struct Args {
 
 pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
     let client = Client::new(&args.client)?;
-    let overview = look(&client).await?;
+    let view = fetch(&client).await?;
     if args.once || output.is_json() || !std::io::stdout().is_terminal() {
-        return output.answer(&overview, || frame(&overview, output));
+        return output.answer(&view, || frame(&view, output));
     }
     let _screen = Screen::enter(output);
-    let mut said = frame(&overview, output);
+    let mut text = frame(&view, output);
     loop {
-        let lines: Vec<&str> = said.lines().collect();
-        let text = format!(
+        let lines: Vec<&str> = text.lines().collect();
+        let screen = format!(
             "{HOME}{}{REST_OF_LINE}{REST_OF_SCREEN}",
             lines.join(REST_OF_LINE)
         );
-        output.bytes(text.as_bytes())?;
+        output.bytes(screen.as_bytes())?;
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(args.every)) => {}
             interrupted = tokio::signal::ctrl_c() => {
                 return interrupted.map_err(|e| Failure::caused(Exit::Failed, "signals can't be watched", &e));
             }
         }
-        said = match look(&client).await {
-            Ok(overview) => frame(&overview, output),
-            // A server that restarts is back in a moment: say so and go on looking.
-            Err(failure) => format!("{failure}\n(ctrl-c ends this)"),
+        text = match fetch(&client).await {
+            Ok(view) => frame(&view, output),
+            // A restarting server is back in a moment: show the error and keep polling.
+            Err(failure) => format!("{failure}\n(Ctrl-C to quit)"),
         };
     }
 }
 
-async fn look(client: &Client) -> Result<Value, Failure> {
-    let (_, overview) = client.call(Method::GET, &["overview"], &[], None).await?;
-    Ok(overview)
+async fn fetch(client: &Client) -> Result<Value, Failure> {
+    let (_, view) = client.call(Method::GET, &["overview"], &[], None).await?;
+    Ok(view)
 }
 
-fn frame(overview: &Value, output: &Output) -> String {
-    match serde_json::from_value(overview.clone()) {
+fn frame(view: &Value, output: &Output) -> String {
+    match serde_json::from_value(view.clone()) {
         Ok(read) => format!(
             "postrider, {}\n\n{}",
-            overview["at"].as_str().unwrap_or_default(),
-            board::text(&read, output)
+            view["at"].as_str().unwrap_or_default(),
+            overview::text(&read, output)
         ),
         Err(error) => {
-            format!("the server's overview can't be read; is it of another version? ({error})")
+            format!("the server's overview can't be read; is it another version? ({error})")
         }
     }
 }
 
-/// The terminal is given back as it was, however this ends.
+/// Restores the terminal on drop.
 struct Screen<'a>(&'a Output);
 
 impl<'a> Screen<'a> {

@@ -1,4 +1,4 @@
-//! `postrider wallet …`: see an account and its books, or open one.
+//! `postrider wallet …`: show an account and its books, or open one.
 
 use clap::Subcommand;
 use reqwest::Method;
@@ -22,7 +22,7 @@ enum Verb {
     Show {
         /// Its id.
         account: String,
-        /// Also the newest lines of its books.
+        /// Include its newest entries.
         #[arg(long)]
         entries: bool,
     },
@@ -30,10 +30,10 @@ enum Verb {
     Open {
         /// Its id.
         account: String,
-        /// Its currency's three letters.
+        /// Currency code, such as USD.
         #[arg(long)]
         currency: String,
-        /// What it begins with.
+        /// Opening balance.
         #[arg(long, default_value = "0", allow_negative_numbers = true)]
         balance: String,
     },
@@ -59,7 +59,10 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
         } => {
             let body = json!({ "account_id": account, "currency": currency, "balance": balance });
             let path = ["wallet", "accounts"];
-            let (_, view) = client.call(Method::POST, &path, &[], Some(&body)).await?;
+            let (_, view) = client
+                .call(Method::POST, &path, &[], Some(&body))
+                .await
+                .map_err(|error| error.naming_flags(&[("account_id", "ACCOUNT")]))?;
             output.answer(&view, || text(&view))
         }
     }

@@ -21,7 +21,7 @@ use serde::Deserialize;
 
 pub use layers::{Effective, Origin, Overrides, Problem, load};
 pub use secrets::redact;
-pub use show::{as_json, as_toml};
+pub use show::{as_json, as_toml, json_as_toml};
 
 /// The compiled-in list of every key with its default.
 pub const DEFAULTS: &str = include_str!("../../../../config/default.toml");

@@ -1,4 +1,4 @@
-//! The configuration in force, for people and for machines: secrets hidden, with the origin of each value.
+//! The effective configuration, for people and for machines: secrets hidden, with the origin of each value.
 
 use std::fmt::Write;
 
@@ -39,7 +39,18 @@ pub fn as_json(effective: &Effective) -> serde_json::Value {
         .into()
 }
 
-/// The value as it may be seen. Of a list of secrets the number and the names are no secret.
+/// The settings of [`as_json`], such as a running server's, as TOML: a line per key.
+pub fn json_as_toml(settings: &serde_json::Value) -> Option<String> {
+    let mut out = String::new();
+    for (key, setting) in settings.as_object()? {
+        let value = Value::try_from(&setting["value"]).ok()?;
+        let line = format!("{key} = {value}");
+        let _ = writeln!(out, "{line:<48} # {}", setting["origin"].as_str()?);
+    }
+    Some(out)
+}
+
+/// The value as it may be shown. In a list of tokens, names and scopes are no secret.
 fn shown(key: &str, value: &Value) -> Value {
     match value {
         Value::String(text) if text.is_empty() => value.clone(),

@@ -1,10 +1,12 @@
-//! The HTTP shell: what every request goes through, and the few routes that belong to no service.
+//! The HTTP server: its state, its middleware, and the routes that belong to no service.
 //!
-//! `/healthz` says that the process lives, `/readyz` that it can work; `/metrics` is for Prometheus; `/openapi.json`
-//! and `/reference` describe the API; `/errors/{code}` explains an error code.
+//! `/healthz` says that the process is alive, `/readyz` that it can work; `/metrics` is for Prometheus; `/config` and
+//! `/doctor` inspect the server; `/openapi.json` and `/reference` describe the API; `/errors/{code}` explains an error
+//! code.
 
 mod describe;
 mod health;
+mod inspect;
 mod metrics;
 mod reference;
 mod server;
@@ -20,12 +22,13 @@ use utoipa_axum::router::OpenApiRouter;
 
 pub use describe::{openapi, openapi_json};
 pub use health::Readiness;
+pub use inspect::diagnose;
 pub use metrics::Metrics;
 pub use server::serve;
 
 use crate::{
     alerts,
-    config::Config,
+    config::{Config, Effective},
     console::{self, Console},
     exit::{Exit, Failure},
     operate::{self, Operate},
@@ -33,41 +36,45 @@ use crate::{
     services::{self, Apis},
 };
 
-/// What routes need. Cheap to clone, which axum does several times per request.
+/// State of the routes. Cheap to clone, which axum does several times per request.
 #[derive(Clone)]
-pub struct State(Arc<Parts>);
+pub struct State(Arc<Shared>);
 
-/// What there is in it.
-pub struct Parts {
+/// The shared state.
+pub struct Shared {
     /// The database.
     pub pool: PgPool,
+    /// The wallet's own database, if it has one.
+    pub wallet: Option<PgPool>,
+    /// The configuration.
+    pub config: Effective,
     /// Which roles run.
     pub readiness: Arc<Readiness>,
-    /// What has been counted.
+    /// Metrics of this process.
     pub metrics: Metrics,
-    /// What is wrong right now.
+    /// Active alerts.
     pub alerts: alerts::State,
-    /// What the services' routes need.
+    /// The services.
     pub apis: Arc<Apis>,
-    /// What operators see and do.
+    /// The operations API.
     pub operate: Operate,
 }
 
-impl From<Parts> for State {
-    fn from(parts: Parts) -> Self {
-        Self(Arc::new(parts))
+impl From<Shared> for State {
+    fn from(shared: Shared) -> Self {
+        Self(Arc::new(shared))
     }
 }
 
 impl Deref for State {
-    type Target = Parts;
+    type Target = Shared;
 
-    fn deref(&self) -> &Parts {
+    fn deref(&self) -> &Shared {
         &self.0
     }
 }
 
-/// Routes that need no token: probes run without one, and the pages say nothing of what is stored.
+/// Routes that need no token: probes have none, and the pages show nothing that is stored.
 const OPEN: [&str; 7] = [
     "/healthz",
     "/readyz",
@@ -78,19 +85,19 @@ const OPEN: [&str; 7] = [
     "/errors/{code}",
 ];
 
-/// Every route that these roles serve, with the shell around it.
+/// Every route of these roles, with the middleware.
 pub fn router(state: State, config: &Config, roles: &Roles) -> Result<Router, Failure> {
-    let refused = |e: &(dyn std::error::Error + 'static)| {
-        Failure::caused(Exit::Failed, "the API can't be put together", e)
+    let invalid = |e: &(dyn std::error::Error + 'static)| {
+        Failure::caused(Exit::Failed, "the API can't be assembled", e)
     };
-    let catalogue = error_catalogue().map_err(|e| refused(&e))?;
+    let catalogue = error_catalogue().map_err(|e| invalid(&e))?;
     let routes = if roles.has(Role::Api) {
         routes()
     } else {
         own_routes()
     };
     let server = &config.server;
-    let tokens = Arc::new(Tokens::new(server.tokens.clone()).map_err(|e| refused(&e))?);
+    let tokens = Arc::new(Tokens::new(server.tokens.clone()).map_err(|e| invalid(&e))?);
     let mut open = OPEN.map(str::to_owned).to_vec();
     let mut pages = Router::new();
     let mut problem_page: Option<ProblemPage> = None;
@@ -122,7 +129,7 @@ pub fn error_catalogue() -> Result<ErrorCatalogue, DuplicateCode> {
     ErrorCatalogue::new(services.chain([operate::codes::ALL]))
 }
 
-/// The routes that are part of the API's description.
+/// The routes in the OpenAPI document.
 fn routes() -> OpenApiRouter<State> {
     services::routers().fold(own_routes(), OpenApiRouter::merge)
 }
@@ -132,6 +139,7 @@ fn own_routes() -> OpenApiRouter<State> {
     OpenApiRouter::new()
         .merge(health::routes())
         .merge(metrics::routes())
+        .merge(inspect::routes())
         .merge(operate::routes())
         .merge(alerts::routes())
 }

@@ -1,4 +1,4 @@
-//! Fetching the files of a job, each whole or not at all.
+//! Downloads the files of a job, each completely or not at all.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::exit::{Exit, Failure};
 pub(super) struct Download {
     /// The job's id.
     job: String,
-    /// Where the files go; made if it isn't there.
+    /// Target directory; created if missing.
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
 }
@@ -47,24 +47,24 @@ async fn fetch(client: &Client, download: &Download, file: &Value) -> Result<(),
     let (index, indicator) = (word(&file["indexKey"]), word(&file["asofindicator"]));
     let date = file["effectiveDate"].to_string();
     let path = word(&file["s3Path"]);
-    // The keys were checked when they came; but what a server says never leaves the directory.
+    // Whatever the server says, nothing is written outside the directory.
     let name = path
         .rsplit('/')
         .next()
         .filter(|name| !name.is_empty() && !name.starts_with('.') && !name.contains('\\'))
-        .ok_or_else(|| Failure::new(Exit::Failed, format!("{path} is no file's address")))?;
+        .ok_or_else(|| Failure::new(Exit::Failed, format!("{path} does not name a file")))?;
     let (target, partial) = (
         download.dir.join(name),
         download.dir.join(format!(".{name}.part")),
     );
     let mut stream = client
-        .get(&["jobs", &download.job, "files", &index, &date, &indicator])
+        .stream(&["jobs", &download.job, "files", &index, &date, &indicator])
         .await?;
     let mut written = tokio::fs::File::create(&partial)
         .await
         .map_err(unwritable)?;
-    while let Some(piece) = stream.next().await? {
-        written.write_all(&piece).await.map_err(unwritable)?;
+    while let Some(chunk) = stream.next().await? {
+        written.write_all(&chunk).await.map_err(unwritable)?;
     }
     written.flush().await.map_err(unwritable)?;
     tokio::fs::rename(&partial, &target)

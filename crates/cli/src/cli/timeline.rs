@@ -1,4 +1,4 @@
-//! `postrider trace`: everything that is known under an id.
+//! `postrider timeline`: the history of an id or key, across services.
 
 use reqwest::Method;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{ClientOptions, Output, client::Client, output::Tone};
 use crate::exit::Failure;
 
-/// Options of `trace`.
+/// Options of `timeline`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Any id or key: of an order, a payment, a job, an artifact, a protocol, a message, a W3C trace, or table/number.

@@ -1,4 +1,4 @@
-//! The overview as text: what `status` and `top` show.
+//! The overview as text, for `status` and `top`.
 
 use super::{Output, output::Tone};
 use crate::operate::overview::{Overview, Point, ServiceView};
@@ -6,10 +6,10 @@ use crate::operate::overview::{Overview, Point, ServiceView};
 /// Heights of a bar, from nothing to full.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// How many pieces of the series a line of bars shows.
+/// Number of points in a line of bars.
 const WIDTH: usize = 30;
 
-/// One line for each service, and what is wrong with the fleet.
+/// One line per service, and the state of workers, leaders and breakers.
 pub(super) fn text(overview: &Overview, output: &Output) -> String {
     let mut lines = vec![output.paint(
         Tone::Dim,
@@ -49,13 +49,13 @@ fn line(service: &ServiceView, output: &Output) -> String {
         rate.map_or_else(|| "-".to_owned(), |rate| format!("{:.0}%", rate * 100.0))
     };
     format!(
-        "{:<10} {:>7} {:>7} {:>7} {:>7} {dead} {oldest:>7} {:>9.0} {:>6} {:>6}  {}",
+        "{:<10} {:>7} {:>7} {:>7} {:>7} {dead} {oldest:>7} {:>9} {:>6} {:>6}  {}",
         service.name,
         service.ready,
         service.leased,
         service.waiting,
         service.parked,
-        service.done_per_minute,
+        rate(service.done_per_minute),
         percent(service.success.first_attempt_rate),
         percent(service.success.rate),
         output.paint(Tone::Good, &bars(&service.series)),
@@ -70,7 +70,7 @@ fn fleet(overview: &Overview, output: &Output) -> Vec<String> {
         .count();
     let leading = overview.leaders.iter().filter(|leader| leader.live).count();
     let mut lines = vec![format!(
-        "workers {alive} alive, {} silent; leaders {leading} of {}",
+        "workers: {alive} alive, {} silent; leaders: {leading} of {}",
         overview.workers.len() - alive,
         overview.leaders.len()
     )];
@@ -85,7 +85,7 @@ fn fleet(overview: &Overview, output: &Output) -> Vec<String> {
     lines
 }
 
-/// The latest pieces of a series, as bars.
+/// The latest points of a series, as bars.
 fn bars(series: &[Point]) -> String {
     let latest = &series[series.len().saturating_sub(WIDTH)..];
     let most = latest
@@ -107,6 +107,15 @@ fn bars(series: &[Point]) -> String {
         .collect()
 }
 
+/// A rate for people: one decimal below ten.
+fn rate(per_minute: f64) -> String {
+    if per_minute < 10.0 && per_minute.fract() > 0.0 {
+        format!("{per_minute:.1}")
+    } else {
+        format!("{per_minute:.0}")
+    }
+}
+
 /// Seconds in the largest unit that fits.
 fn age(seconds: f64) -> String {
     match seconds {
@@ -122,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_show_the_latest_pieces_and_their_proportions() {
+    fn bars_show_the_latest_points_in_proportion() {
         let point = |done| Point {
             at: 0,
             done,
