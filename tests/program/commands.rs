@@ -100,7 +100,7 @@ async fn an_id_that_no_request_can_name_is_refused_with_2_before_any_is_sent() {
         let output = run_with(&[words, &["--server", "http://127.0.0.1:1"]].concat()).await;
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
         assert!(
-            stderr(&output).contains("is no id or key"),
+            stderr(&output).contains("is not a valid id or key"),
             "{}",
             stderr(&output)
         );

@@ -19,17 +19,17 @@ use crate::program::{Serving, data_dir};
 const SOURCE: &str = r#"exports.source.query="select * from public.prices where index_key = $1 and $2 > 0 and $3 <> ''""#;
 
 /// Long enough for a debug build on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A running program, a browser's page, and the database behind both.
-struct House {
+struct Fixture {
     db: TestDb,
     page: Page,
     serving: Serving,
     _dir: TempDir,
 }
 
-impl House {
+impl Fixture {
     /// With these further words on the command line; none if no browser is installed.
     async fn with(more: &[&str]) -> Option<Self> {
         let page = browser::page().await?;
@@ -58,7 +58,7 @@ impl House {
 
     /// Opens a page until it has these words: what it shows may be a few seconds old.
     async fn open_until(&self, path: &str, words: &[&str]) {
-        within(PATIENCE, path, async || {
+        within(TIMEOUT, path, async || {
             self.open(path).await;
             let text = self.page.text().await;
             match words.iter().find(|word| !text.contains(**word)) {
@@ -90,7 +90,7 @@ impl House {
 
     async fn until_job(&self, id: &str, wanted: &str) {
         let path = format!("/jobs/{id}");
-        within(PATIENCE, wanted, async || {
+        within(TIMEOUT, wanted, async || {
             let job = self.serving.json(&path).await;
             if job["status"] == wanted {
                 Ok(())
@@ -101,7 +101,7 @@ impl House {
         .await;
     }
 
-    fn assert_no_trouble(&self) {
+    fn assert_no_errors(&self) {
         let troubles = self.page.troubles();
         assert!(troubles.is_empty(), "{troubles:#?}");
     }

@@ -12,7 +12,7 @@ use crate::program::{Serving, data_dir};
 /// Every fate once.
 const ROWS: usize = 4;
 
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 #[tokio::test]
 async fn whatever_fails_at_a_crash_point_each_file_is_attached_once_and_told_of_twice() {
@@ -68,7 +68,7 @@ async fn walk(point: &str, way: &str) {
     };
     let path = format!("/file-jobs/{}", job["file_job_id"].as_str().unwrap());
     let what = format!("{point}, {way}: the job is closed and told of");
-    within(PATIENCE, &what, async || {
+    within(TIMEOUT, &what, async || {
         if serving.has_ended() {
             serving = Serving::start(&scene.command(all)).await;
         }

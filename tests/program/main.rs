@@ -30,3 +30,4 @@ mod protocols;
 mod schema;
 mod schemathesis;
 mod transports;
+mod usability;

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Long enough for a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 #[tokio::test]
 async fn a_payment_is_made_shown_listed_and_reconciled_from_the_command_line() {
@@ -111,7 +111,7 @@ async fn a_wallet_with_its_own_database_is_migrated_used_and_examined() {
         .await
         .unwrap();
     let uuid = receipt["uuid"].as_str().unwrap().to_owned();
-    within(PATIENCE, "it is paid", async || {
+    within(TIMEOUT, "it is paid", async || {
         let view = serving.json(&format!("/payments/{uuid}")).await;
         if view["status"] == "SUCCEED" {
             Ok(())
@@ -156,7 +156,7 @@ async fn dead_call_backs_of_a_wallet_with_its_own_database_are_dead_letters_like
     let owed = "insert into wallet.outbox (uuid, outcome) select gen_random_uuid(), 'SUCCEED' from generate_series(1, 3)";
     sqlx::query(owed).execute(&away).await.unwrap();
     let is_dead = async |n: i64| {
-        within(PATIENCE, "so many are given up", async || {
+        within(TIMEOUT, "so many are given up", async || {
             let dead = "select count(*) from wallet.outbox where status = 'EXHAUSTED'";
             let dead = number(&away, dead).await;
             if dead == n { Ok(()) } else { Err(dead) }
@@ -183,7 +183,7 @@ async fn dead_call_backs_of_a_wallet_with_its_own_database_are_dead_letters_like
     let done = dead(&["redrive", "--filter", &only, "--yes", "--wait"]).await;
     assert_eq!(done["changed"], 1, "{done}");
     is_dead(3).await;
-    within(PATIENCE, "it was tried anew", async || {
+    within(TIMEOUT, "it was tried anew", async || {
         let page = dead(&["list", "--limit", "1"]).await;
         let newest = &page["items"][0];
         if newest["id"] == one["id"] && newest["died_at"] != *died_at {
@@ -242,7 +242,7 @@ async fn the_wait_for_a_payment_goes_on_while_the_server_restarts() {
     let address = serving.base().trim_start_matches("http://").to_owned();
     let pool = db.pool();
     let restart = async {
-        within(PATIENCE, "it is accepted", async || {
+        within(TIMEOUT, "it is accepted", async || {
             match number(&pool, "select count(*) from payments.request").await {
                 1 => Ok(()),
                 other => Err(other),

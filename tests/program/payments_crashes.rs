@@ -17,7 +17,7 @@ use uuid::Uuid;
 use crate::payments_storm::books;
 use crate::program::{Serving, postrider};
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Walks at a time: most of each is waiting.
 const BESIDE: usize = 5;
@@ -203,7 +203,7 @@ async fn walk(case: Case) {
 /// By itself, or by a reconciliation if it is stuck for the reason that it must have.
 async fn ends(case: &Case, serving: &Serving, uuid: Uuid) -> Value {
     let path = format!("/payments/{uuid}");
-    within(PATIENCE, &format!("{case:?}: it has ended"), async || {
+    within(TIMEOUT, &format!("{case:?}: it has ended"), async || {
         let view = serving.json(&path).await;
         if view["status"] != "PENDING" {
             return Ok(view);
@@ -221,7 +221,7 @@ async fn ends(case: &Case, serving: &Serving, uuid: Uuid) -> Value {
 async fn nothing_is_left(case: &Case, scene: &Scene) {
     let what = format!("{case:?}: every message was handled and every call back made");
     let (pool, wallet) = (scene.db.pool(), scene.wallet());
-    within(PATIENCE, &what, async || {
+    within(TIMEOUT, &what, async || {
         let messages = "select (select count(*) from payments.outbox where status <> 'PUBLISHED')
              + (select count(*) from postrider.delivery where finished_at is null)";
         let owed = "select count(*) from wallet.outbox";

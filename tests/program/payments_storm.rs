@@ -17,7 +17,7 @@ use town::Town;
 const PAYMENTS: usize = 300;
 
 /// Long enough for a busy machine and for ten thousand payments.
-const PATIENCE: Duration = Duration::from_secs(900);
+const TIMEOUT: Duration = Duration::from_secs(900);
 
 fn count() -> usize {
     std::env::var("POSTRIDER_STORM").map_or(PAYMENTS, |n| n.parse().unwrap())
@@ -53,7 +53,7 @@ async fn assured(kind: Option<Kind>) {
         return;
     };
     town.storm().await;
-    within(PATIENCE, "every payment has ended", async || {
+    within(TIMEOUT, "every payment has ended", async || {
         let pending = town.pending().await.len();
         tokio::time::sleep(Duration::from_millis(200)).await;
         if pending == 0 { Ok(()) } else { Err(pending) }
@@ -85,7 +85,7 @@ async fn chance(kind: Option<Kind>) {
         beside
     );
     within(
-        PATIENCE,
+        TIMEOUT,
         "every message was handled or given up",
         async || {
             let left = town.unhandled().await;
@@ -94,12 +94,12 @@ async fn chance(kind: Option<Kind>) {
         },
     )
     .await;
-    within(PATIENCE, "nothing is under way any more", async || {
+    within(TIMEOUT, "nothing is under way any more", async || {
         tokio::time::sleep(Duration::from_millis(200)).await;
         town.reasons_are_true().await
     })
     .await;
-    within(PATIENCE, "reconciliation settles the rest", async || {
+    within(TIMEOUT, "reconciliation settles the rest", async || {
         tokio::join!(town.reconcile(), town.reconcile());
         match town.pending().await.len() {
             0 => Ok(()),

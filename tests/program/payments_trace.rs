@@ -18,7 +18,7 @@ use uuid::Uuid;
 use crate::carrier::Carrier;
 use crate::program::{Serving, postrider, run_with, stdout};
 
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 const TRACE_ID: &str = "0af7651916cd43dd8448eb211c80319c";
 
@@ -76,7 +76,7 @@ async fn follow(kind: Option<Kind>, mode: &str) {
     let no_trace = of("0000000000000000");
     assert_eq!(pay(&serving, untraced, &no_trace, state).await, 202);
 
-    within(PATIENCE, "both are told of", async || {
+    within(TIMEOUT, "both are told of", async || {
         let told = got.lock().unwrap().len();
         if told == 2 { Ok(()) } else { Err(told) }
     })

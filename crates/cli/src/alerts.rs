@@ -1,15 +1,14 @@
-//! Alerts: what is wrong right now, judged by the rules that Prometheus judges too.
+//! Alerts: the program evaluates the same rules as Prometheus.
 //!
-//! The promises: the rules are declared once ([`RULES`]) and the file for Prometheus is written from them; one process at
-//! a time judges, over what the database says of all processes together; a period of trouble is one row of
-//! `postrider.alert` and is announced once when it begins to fire and once when it is over, decided in the transaction
-//! that records it.
+//! The promises: the rules are declared once ([`RULES`]), and the file for Prometheus is generated from them; one process
+//! at a time evaluates them, over gauges of all processes; an alert is one row of `postrider.alert` and is announced once
+//! when it fires and once when it is resolved, decided in the transaction that records it.
 //!
-//! Gauge order: [`rule`] (what a rule is), `rules` (all of them), `judge` (pure), `evaluator`, `webhook`, `store`.
+//! Reading order: [`rule`] (what a rule is), `rules` (all of them), `evaluation` (pure), `evaluator`, `webhook`, `store`.
 
+mod evaluation;
 mod evaluator;
 mod http;
-mod judge;
 mod prometheus;
 pub mod rule;
 mod rules;
@@ -26,9 +25,9 @@ use time::OffsetDateTime;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+pub use evaluation::{Breaches, OpenAlert, Transition, breaches, transitions};
 pub(crate) use evaluator::evaluate;
 pub(crate) use http::routes;
-pub use judge::{Holding, Open, Step, holding, step};
 pub use prometheus::{expression, prometheus};
 pub use rule::{Rule, Severity};
 pub use rules::RULES;
@@ -38,69 +37,84 @@ pub(crate) use webhook::{TOPIC, handler};
 
 const FIRING: &str = "postrider_alerts_firing";
 
-/// One period of trouble.
+/// An alert.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct Alert {
-    /// The period's id.
+    /// Its id.
     pub id: Uuid,
-    /// The rule.
+    /// The rule's name.
     #[schema(example = "WorkWaits")]
     pub name: String,
-    /// Which table, dependency or task; empty where the rule has but one.
+    /// The table, dependency or task; empty if the rule has no subject.
     #[schema(example = "orders.outbox_orders")]
     pub subject: String,
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
-    /// Where it stands.
-    pub state: Standing,
-    /// What was measured last.
+    /// Its state.
+    pub state: AlertState,
+    /// The latest value.
     pub value: f64,
-    /// What is wrong, in a sentence.
+    /// What is wrong, in one sentence.
     pub summary: String,
     /// What to do about it.
     pub advice: String,
     /// Since when the condition holds.
     #[serde(with = "time::serde::rfc3339")]
     pub since: OffsetDateTime,
-    /// When it had held for as long as the rule says.
+    /// When it fired.
     #[serde(with = "time::serde::rfc3339::option")]
     pub fired_at: Option<OffsetDateTime>,
-    /// When it was over.
+    /// When it was resolved.
     #[serde(with = "time::serde::rfc3339::option")]
     pub resolved_at: Option<OffsetDateTime>,
 }
 
-/// Where a period stands.
+/// State of an alert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Standing {
-    /// The condition holds, not for long enough yet.
+pub enum AlertState {
+    /// The condition holds, but not for long enough yet.
     Pending,
-    /// Something is wrong.
+    /// The condition has held for long enough.
     Firing,
-    /// It is over.
+    /// The condition no longer holds.
     Resolved,
 }
 
-/// What this process knows of alerts, a few seconds old at most. Cheap to clone.
+impl AlertState {
+    /// Its name, the same in the API, the CLI and the console.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Firing => "firing",
+            Self::Resolved => "resolved",
+        }
+    }
+}
+
+/// Alerts as this process last read them, at most a few seconds old. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct State(Arc<RwLock<Vec<Alert>>>);
 
 impl State {
-    /// What is wrong now, the worst first.
+    /// Firing alerts, the most severe first.
     #[must_use]
     pub fn firing(&self) -> Vec<Alert> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let firing = known.iter().filter(|alert| alert.state == Standing::Firing);
+        let firing = known
+            .iter()
+            .filter(|alert| alert.state == AlertState::Firing);
         firing.cloned().collect()
     }
 
-    /// Looks again.
+    /// Reads them again.
     pub async fn refresh(&self, pool: &PgPool) -> Result<(), sqlx::Error> {
         let found = list(pool).await?;
         for severity in Severity::ALL {
-            let of = |alert: &&Alert| alert.severity == severity && alert.state == Standing::Firing;
-            let count = u32::try_from(found.iter().filter(of).count()).unwrap_or(u32::MAX);
+            let fires =
+                |alert: &&Alert| alert.severity == severity && alert.state == AlertState::Firing;
+            let count = u32::try_from(found.iter().filter(fires).count()).unwrap_or(u32::MAX);
             gauge!(FIRING, "severity" => severity.as_str()).set(f64::from(count));
         }
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = found;
@@ -108,9 +122,12 @@ impl State {
     }
 }
 
-/// Makes the gauge appear, at zero.
+/// Registers the gauge, at zero.
 pub fn register() {
-    describe_gauge!(FIRING, "Alerts that fire, as the program itself judges");
+    describe_gauge!(
+        FIRING,
+        "Firing alerts, as the program itself evaluates them"
+    );
     for severity in Severity::ALL {
         gauge!(FIRING, "severity" => severity.as_str()).increment(0.0);
     }

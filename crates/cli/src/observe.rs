@@ -1,8 +1,8 @@
-//! What can be seen of the program from outside: every metric from the start, and gauges over the database.
+//! Metrics of the program: every metric from the start, and gauges read from the database.
 //!
-//! The promises: every name appears at zero before anything has happened; a gauge over the database is the same in every
-//! process, is a few seconds old at most, and reading it costs the database no more than a twentieth of its time, however
-//! many ask. What the gauges show and what the alerts judge is read by the same statements.
+//! The promises: every metric appears at zero before anything has happened; a gauge from the database is the same in every
+//! process, at most a few seconds old, and reading the gauges takes at most a twentieth of the database's time. Gauges and
+//! alerts use the same queries.
 
 use std::{
     collections::BTreeSet,
@@ -17,15 +17,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{alerts, services};
 
-/// How often the database is read.
-const EVERY: Duration = Duration::from_secs(5);
+/// Interval between two reads.
+const INTERVAL: Duration = Duration::from_secs(5);
 
-/// And how small a part of the time that may take.
-const SHARE: u32 = 20;
+/// A read may take at most one part in this many of the time.
+const MAX_LOAD: u32 = 20;
 
 const REACHABLE: &str = "postrider_database_reachable";
 
-/// Makes every metric of the program appear, at zero.
+/// Registers every metric of the program, at zero.
 pub fn register() {
     counters::register(services::work_tables());
     gauges::register(services::work_tables());
@@ -34,10 +34,7 @@ pub fn register() {
     }
     postrider_web::observe::register();
     alerts::register();
-    describe_gauge!(
-        "postrider_build_info",
-        "Always 1; the label says which version"
-    );
+    describe_gauge!("postrider_build_info", "Always 1; the label is the version");
     gauge!("postrider_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
     describe_gauge!(
         REACHABLE,
@@ -50,12 +47,12 @@ pub fn register() {
     );
 }
 
-/// Reads everything that the gauges show and the alerts judge.
+/// Reads the gauges of the whole program.
 #[derive(Debug, Clone)]
 pub struct Gauges {
     pool: PgPool,
     engine: WorkTableGauges,
-    /// The wallet's own database, where it has one.
+    /// The wallet's own database, if it has one.
     wallet: Option<(PgPool, WorkTableGauges)>,
 }
 
@@ -73,8 +70,8 @@ impl Gauges {
         }
     }
 
-    /// Everything, as of now.
-    pub async fn take(&self) -> Result<Vec<Gauge>, sqlx::Error> {
+    /// Reads all gauges.
+    pub async fn read(&self) -> Result<Vec<Gauge>, sqlx::Error> {
         let mut found = self.engine.read(&self.pool).await?;
         if let Some((pool, readings)) = &self.wallet {
             found.extend(readings.read(pool).await?);
@@ -85,24 +82,24 @@ impl Gauges {
         Ok(found)
     }
 
-    /// Keeps the gauges and what is known of alerts true, until the stop.
+    /// Keeps gauges and alerts up to date, until the stop.
     pub async fn run(self, alerts: alerts::State, stop: CancellationToken) {
         let mut shown = BTreeSet::new();
         loop {
-            let begun = Instant::now();
-            let read = async {
-                show(&self.take().await?, &mut shown);
+            let started = Instant::now();
+            let update = async {
+                show(&self.read().await?, &mut shown);
                 alerts.refresh(&self.pool).await
             };
-            let reachable = match read.await {
+            let reachable = match update.await {
                 Ok(()) => 1.0,
                 Err(error) => {
-                    tracing::debug!(%error, "gauges can't be read now");
+                    tracing::debug!(%error, "the gauges can't be read; retrying");
                     0.0
                 }
             };
             gauge!(REACHABLE).set(reachable);
-            let pause = EVERY.max(begun.elapsed() * SHARE);
+            let pause = INTERVAL.max(started.elapsed() * MAX_LOAD);
             let slept = stop.run_until_cancelled(tokio::time::sleep(pause)).await;
             if slept.is_none() {
                 return;
@@ -111,8 +108,8 @@ impl Gauges {
     }
 }
 
-/// Sets the gauges. What was there before and no longer is (a task that is not configured any more) is no number at all,
-/// so that no rule goes on judging its last value.
+/// Sets the gauges. A series that no longer exists (a task that is no longer configured) becomes NaN, so that no rule
+/// evaluates its last value.
 fn show(readings: &[Gauge], shown: &mut BTreeSet<(&'static str, &'static str, String)>) {
     let mut now = BTreeSet::new();
     for reading in readings {

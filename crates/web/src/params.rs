@@ -128,7 +128,18 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T>
 
 fn refused_path(kind: axum::extract::path::ErrorKind) -> Problem {
     use axum::extract::path::ErrorKind;
-    let reason = shorten(&kind.to_string());
+    let reason = match &kind {
+        ErrorKind::DeserializeError { value, message, .. }
+            if message.starts_with("UUID parsing") =>
+        {
+            let example = "0198c1e2-5a3b-7c4d-8e5f-0123456789ab";
+            format!(
+                "{:?} is not an id: expected a UUID such as {example}",
+                shorten(value)
+            )
+        }
+        kind => shorten(&kind.to_string()),
+    };
     match kind {
         ErrorKind::ParseErrorAtKey { key, .. }
         | ErrorKind::DeserializeError { key, .. }

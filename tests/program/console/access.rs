@@ -4,7 +4,7 @@ use postrider_testkit::TestDb;
 use postrider_web::auth::Visit;
 use serde_json::Value;
 
-use super::House;
+use super::Fixture;
 use crate::program::{Serving, data_dir, run_with, stdout};
 
 /// A token with its line of configuration.
@@ -18,27 +18,27 @@ async fn token(name: &str, scopes: &str) -> (String, String) {
     (made["token"].as_str().unwrap().to_owned(), entry)
 }
 
-async fn enter(house: &House, token: &str) {
-    house.page.fill("input[name=token]", token).await;
-    house.page.follow("form.stack button").await;
+async fn enter(fixture: &Fixture, token: &str) {
+    fixture.page.fill("input[name=token]", token).await;
+    fixture.page.follow("form.stack button").await;
 }
 
 #[tokio::test]
 async fn a_token_opens_a_session_that_every_process_knows_until_the_logout() {
     let (ann, ann_entry) = token("ann", "read,operate").await;
     let tokens = format!("server.tokens=[{ann_entry}]");
-    let Some(house) = House::with(&["--set", &tokens]).await else {
+    let Some(fixture) = Fixture::with(&["--set", &tokens]).await else {
         return;
     };
-    let page = &house.page;
-    house.open("/dead?filter=service:orders").await;
+    let page = &fixture.page;
+    fixture.open("/dead?filter=service:orders").await;
     assert!(
         page.address().await.contains("/login"),
         "strangers are shown the door"
     );
-    enter(&house, "pt_wrong").await;
+    enter(&fixture, "pt_wrong").await;
     assert!(page.text().await.contains("No such token"));
-    enter(&house, &ann).await;
+    enter(&fixture, &ann).await;
     assert!(
         page.address()
             .await
@@ -53,7 +53,7 @@ async fn a_token_opens_a_session_that_every_process_knows_until_the_logout() {
     );
 
     let dir = data_dir();
-    let url = house.db.url();
+    let url = fixture.db.url();
     let other = Serving::on(dir.path(), &["--database-url", &url, "--set", &tokens]).await;
     page.open(other.base()).await;
     assert!(
@@ -61,13 +61,13 @@ async fn a_token_opens_a_session_that_every_process_knows_until_the_logout() {
         "the other process knows her"
     );
     page.follow(".who button").await;
-    house.open("/").await;
+    fixture.open("/").await;
     assert!(
         page.address().await.contains("/login"),
         "logged out there, logged out here"
     );
     let kept: i64 = sqlx::query_scalar("select count(*) from console.session")
-        .fetch_one(&house.db.pool())
+        .fetch_one(&fixture.db.pool())
         .await
         .unwrap();
     assert_eq!(kept, 0);
@@ -78,18 +78,18 @@ async fn a_token_that_is_taken_away_takes_its_sessions_with_it() {
     let (ann, ann_entry) = token("ann", "read").await;
     let (_, bob_entry) = token("bob", "read").await;
     let both = format!("server.tokens=[{ann_entry}, {bob_entry}]");
-    let Some(house) = House::with(&["--set", &both]).await else {
+    let Some(fixture) = Fixture::with(&["--set", &both]).await else {
         return;
     };
-    house.open("/").await;
-    enter(&house, &ann).await;
-    assert!(house.page.text().await.contains("Overview"));
+    fixture.open("/").await;
+    enter(&fixture, &ann).await;
+    assert!(fixture.page.text().await.contains("Overview"));
     let dir = data_dir();
-    let url = house.db.url();
+    let url = fixture.db.url();
     let rest = format!("server.tokens=[{bob_entry}]");
     let other = Serving::on(dir.path(), &["--database-url", &url, "--set", &rest]).await;
-    house.page.open(other.base()).await;
-    assert!(house.page.address().await.contains("/login"));
+    fixture.page.open(other.base()).await;
+    assert!(fixture.page.address().await.contains("/login"));
 }
 
 #[tokio::test]
@@ -97,13 +97,13 @@ async fn who_may_only_read_sees_everything_and_changes_nothing() {
     let (reader, reader_entry) = token("reader", "read").await;
     let (sender, sender_entry) = token("sender", "submit").await;
     let tokens = format!("server.tokens=[{reader_entry}, {sender_entry}]");
-    let Some(house) = House::with(&["--set", &tokens]).await else {
+    let Some(fixture) = Fixture::with(&["--set", &tokens]).await else {
         return;
     };
-    let page = &house.page;
-    house.open("/").await;
-    enter(&house, &reader).await;
-    house.open("/dead").await;
+    let page = &fixture.page;
+    fixture.open("/").await;
+    enter(&fixture, &reader).await;
+    fixture.open("/dead").await;
     assert_eq!(
         page.eval("document.querySelectorAll('main button[name=do]').length")
             .await,
@@ -119,9 +119,9 @@ async fn who_may_only_read_sees_everything_and_changes_nothing() {
     .await;
     page.follow("#forged button").await;
     assert!(page.text().await.contains("This needs the scope `operate`"));
-    house.open("/").await;
+    fixture.open("/").await;
     page.follow(".who button").await;
-    enter(&house, &sender).await;
+    enter(&fixture, &sender).await;
     assert!(page.text().await.contains("This needs the scope `read`"));
 }
 
@@ -229,10 +229,10 @@ async fn a_session_of_an_operator_acts_on_jobs_and_one_of_a_reader_is_offered_no
     let (reader, reader_entry) = token("reader", "read").await;
     let tokens = format!("server.tokens=[{ann_entry}, {reader_entry}]");
     let words = ["--set", &tokens, "--roles", "api,console"];
-    let Some(house) = House::with(&words).await else {
+    let Some(fixture) = Fixture::with(&words).await else {
         return;
     };
-    let page = &house.page;
+    let page = &fixture.page;
     let account = serde_json::json!({ "account_id": "acc-1", "currency": "USD", "balance": "5" });
     let payment = serde_json::json!({ "account_id": "acc-1", "amount": "2", "currency": "USD" });
     for (path, body) in [
@@ -240,23 +240,23 @@ async fn a_session_of_an_operator_acts_on_jobs_and_one_of_a_reader_is_offered_no
         ("/wallet/accounts", account),
         ("/payments", payment),
     ] {
-        let request = house.serving.post(path).bearer_auth(&ann).json(&body);
+        let request = fixture.serving.post(path).bearer_auth(&ann).json(&body);
         let answer = request.send().await.unwrap();
         assert!(answer.status().is_success(), "{path}: {answer:?}");
     }
     let buttons = "document.querySelectorAll('main form button').length";
-    house.open("/trace/ok-1").await;
-    enter(&house, &reader).await;
+    fixture.open("/trace/ok-1").await;
+    enter(&fixture, &reader).await;
     assert_eq!(page.eval(buttons).await, 0);
     page.follow(".who button").await;
-    house.open("/trace/ok-1").await;
-    enter(&house, &ann).await;
+    fixture.open("/trace/ok-1").await;
+    enter(&fixture, &ann).await;
     page.follow("button[value=cancel]").await;
     page.fill("input[name=reason]", "the client rang").await;
     page.follow("#yes").await;
-    let told = page.text().await;
-    assert!(told.contains("will never be sent to the broker"), "{told}");
-    house.open("/services/payments").await;
+    let text = page.text().await;
+    assert!(text.contains("will never be sent to the broker"), "{text}");
+    fixture.open("/services/payments").await;
     page.follow("#repair").await;
     let asked = page.text().await;
     assert!(asked.contains("Reconcile stuck payments?"), "{asked}");

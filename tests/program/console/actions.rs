@@ -3,7 +3,7 @@
 use postrider_testkit::{Program, within};
 use serde_json::{Value, json};
 
-use super::{House, PATIENCE};
+use super::{Fixture, TIMEOUT};
 use crate::{
     evidence::{archive, cases},
     orders::order,
@@ -13,7 +13,7 @@ use crate::{
 /// A protocol in which everything can be found.
 const TEXT: &str = "Inclusion Criteria\n1. Age 18 years or older\n2. Type 2 diabetes mellitus\n\nExclusion Criteria\n1. Pregnant\n";
 
-impl House {
+impl Fixture {
     /// Asks for a deed from the thing's timeline and confirms it; gives the page that tells what came of it.
     async fn perform(&self, id: &str, deed: &str, reason: &str) -> String {
         self.ask(id, deed).await;
@@ -34,7 +34,7 @@ impl House {
     pub(super) async fn ask(&self, id: &str, deed: &str) {
         let button = format!("button[name=perform][value={deed}]");
         let there = format!("document.querySelector({button:?}) !== null");
-        within(PATIENCE, deed, async || {
+        within(TIMEOUT, deed, async || {
             self.open(&format!("/trace/{id}")).await;
             match self.page.eval(&there).await {
                 Value::Bool(true) => Ok(()),
@@ -67,33 +67,33 @@ impl House {
 #[tokio::test]
 async fn an_order_is_cancelled_by_clicking_and_a_refusal_is_said_on_the_page() {
     // Nobody sends it.
-    let Some(house) = House::with(&["--roles", "api,console"]).await else {
+    let Some(fixture) = Fixture::with(&["--roles", "api,console"]).await else {
         return;
     };
-    let page = &house.page;
+    let page = &fixture.page;
     page.scripts(false).await;
-    house.post("/do/order", &order("ok-1")).await;
-    house.ask("ok-1", "cancel").await;
+    fixture.post("/do/order", &order("ok-1")).await;
+    fixture.ask("ok-1", "cancel").await;
     let asked = page.text().await;
     assert!(
         asked.contains("buy 10 ACME") && asked.contains("pending"),
         "{asked}"
     );
-    let before = house.serving.json("/do/order/ok-1").await;
+    let before = fixture.serving.json("/do/order/ok-1").await;
     assert_eq!(before["outbox"]["status"], "pending", "asking does nothing");
-    let told = house.perform("ok-1", "cancel", "the client rang").await;
-    assert!(told.contains("will never be sent to the broker"), "{told}");
-    house.assert_no_trouble();
-    let after = house.serving.json("/do/order/ok-1").await;
+    let text = fixture.perform("ok-1", "cancel", "the client rang").await;
+    assert!(text.contains("will never be sent to the broker"), "{text}");
+    fixture.assert_no_errors();
+    let after = fixture.serving.json("/do/order/ok-1").await;
     assert_eq!(after["result"]["reason_code"], "CANCELLED");
     assert_eq!(
-        house.audited("cancel").await.as_deref(),
+        fixture.audited("cancel").await.as_deref(),
         Some("the client rang")
     );
-    let told = house.perform("ok-1", "redrive", "or not").await;
+    let text = fixture.perform("ok-1", "redrive", "or not").await;
     assert!(
-        told.contains("it was cancelled; post a new order"),
-        "{told}"
+        text.contains("it was cancelled; post a new order"),
+        "{text}"
     );
 }
 
@@ -109,65 +109,65 @@ async fn an_aborted_order_is_sent_anew_only_when_its_age_is_accepted() {
     let mut broker = Program::start(&postrider(&words));
     let line = broker.line_with("listens on ").await;
     let url = line.split_once("listens on ").unwrap().1.trim();
-    let Some(house) = House::with(&["--set", &format!("orders.broker.url={url}")]).await else {
+    let Some(fixture) = Fixture::with(&["--set", &format!("orders.broker.url={url}")]).await else {
         return;
     };
-    house.post("/do/order", &order("ok-1")).await;
-    house.ask("ok-1", "redrive").await;
-    let page = &house.page;
+    fixture.post("/do/order", &order("ok-1")).await;
+    fixture.ask("ok-1", "redrive").await;
+    let page = &fixture.page;
     page.fill("input[name=reason]", "the halt is over").await;
     page.eval("document.querySelector('[name=acknowledged]').required = false")
         .await;
     page.follow("#yes").await;
-    let told = page.text().await;
-    assert!(told.contains("Tick “Send it even though"), "{told}");
+    let text = page.text().await;
+    assert!(text.contains("Tick “Send it even though"), "{text}");
     let kept = page
         .eval("document.querySelector('[name=reason]').value")
         .await;
     assert_eq!(kept, "the halt is over", "nothing is typed twice");
     page.click("input[name=acknowledged]").await;
     page.follow("#yes").await;
-    let told = page.text().await;
-    assert!(told.contains("will be sent as soon as"), "{told}");
-    house.open_until("/trace/ok-1", &["succeeded"]).await;
+    let text = page.text().await;
+    assert!(text.contains("will be sent as soon as"), "{text}");
+    fixture.open_until("/trace/ok-1", &["succeeded"]).await;
 }
 
 #[tokio::test]
 async fn a_failed_export_is_redriven_and_an_open_one_cancelled_by_clicking() {
-    let Some(house) = House::with(&[]).await else {
+    let Some(fixture) = Fixture::with(&[]).await else {
         return;
     };
-    let failed = house.dead_letter("NONE").await;
+    let failed = fixture.dead_letter("NONE").await;
     sqlx::query("insert into public.prices values ('NONE', 1)")
-        .execute(&house.db.pool())
+        .execute(&fixture.db.pool())
         .await
         .unwrap();
-    let told = house
+    let text = fixture
         .perform(&failed, "redrive", "the rows are there")
         .await;
-    assert!(told.contains("1 input starts again."), "{told}");
-    house.until_job(&failed, "COMPLETED").await;
-    let House {
+    assert!(text.contains("1 input starts again."), "{text}");
+    fixture.until_job(&failed, "COMPLETED").await;
+    let Fixture {
         db, page, serving, ..
-    } = house;
+    } = fixture;
     serving.kill().await;
 
     let dir = data_dir();
     let url = db.url();
     let idle = ["--database-url", &url, "--roles", "api,console"];
-    let house = House {
+    let fixture = Fixture {
         serving: crate::program::Serving::on(dir.path(), &idle).await,
         db,
         page,
         _dir: dir,
     };
     let input = json!({ "indexKey": "NONE", "effectiveDate": 20_240_203, "asofindicator": "CLS" });
-    let job = house.post("/jobs", &json!({ "inputs": [input] })).await;
+    let job = fixture.post("/jobs", &json!({ "inputs": [input] })).await;
     let open = job["jobId"].as_str().unwrap();
-    let told = house.perform(open, "cancel", "submitted twice").await;
-    assert!(told.contains("no other input starts"), "{told}");
-    house.until_job(open, "CANCELLED").await;
-    house.assert_no_trouble();
+    let text = fixture.perform(open, "cancel", "submitted twice").await;
+    assert!(text.contains("no other input starts"), "{text}");
+    fixture.until_job(open, "CANCELLED").await;
+    fixture.assert_no_errors();
 }
 
 #[tokio::test]
@@ -183,10 +183,10 @@ async fn evidence_that_failed_is_tried_again_at_once_by_clicking() {
     let later = "evidence.retry.backoff.initial_delay=3600";
     let latest = "evidence.retry.backoff.max_delay=3600";
     let words = ["--set", &cases, "--set", later, "--set", latest];
-    let Some(house) = House::with(&words).await else {
+    let Some(fixture) = Fixture::with(&words).await else {
         return;
     };
-    let request = house.serving.post("/file-jobs?merchant_id=m-1");
+    let request = fixture.serving.post("/file-jobs?merchant_id=m-1");
     let request = request.header("content-type", "application/zip");
     let job: Value = request
         .body(archive(2))
@@ -197,47 +197,49 @@ async fn evidence_that_failed_is_tried_again_at_once_by_clicking() {
         .await
         .unwrap();
     let id = job["file_job_id"].as_str().expect("a job");
-    house
+    fixture
         .open_until(&format!("/trace/{id}"), &["being retried"])
         .await;
-    let told = house.perform(id, "retry", "the case system is back").await;
+    let text = fixture
+        .perform(id, "retry", "the case system is back")
+        .await;
     assert!(
-        told.contains("1 file is retried now; 0 not due yet."),
-        "{told}"
+        text.contains("1 file is retried now; 0 not due yet."),
+        "{text}"
     );
-    house
+    fixture
         .open_until("/services/evidence", &["COMPLETED", "6 of 6"])
         .await;
-    house.assert_no_trouble();
+    fixture.assert_no_errors();
 }
 
 #[tokio::test]
 async fn a_protocol_is_rejected_approved_and_retried_by_clicking() {
-    let Some(house) = House::with(&[]).await else {
+    let Some(fixture) = Fixture::with(&[]).await else {
         return;
     };
-    let id = house.upload("text/plain", TEXT).await;
-    let told = house.perform(&id, "reject", "one is missing").await;
-    assert!(told.contains("goes back to the extraction"), "{told}");
-    house.ask(&id, "approve").await;
-    let asked = house.page.text().await;
+    let id = fixture.upload("text/plain", TEXT).await;
+    let text = fixture.perform(&id, "reject", "one is missing").await;
+    assert!(text.contains("goes back to the extraction"), "{text}");
+    fixture.ask(&id, "approve").await;
+    let asked = fixture.page.text().await;
     assert!(
         asked.contains("Type 2 diabetes mellitus") && asked.contains("Pregnant"),
         "whoever approves has read them: {asked}"
     );
-    let told = house.perform(&id, "approve", "all are there").await;
-    assert!(told.contains("The protocol is complete."), "{told}");
-    let view = house.serving.json(&format!("/protocols/{id}")).await;
+    let text = fixture.perform(&id, "approve", "all are there").await;
+    assert!(text.contains("The protocol is complete."), "{text}");
+    let view = fixture.serving.json(&format!("/protocols/{id}")).await;
     assert_eq!(
         (&view["status"], &view["metadata"]["review"]["reason"]),
         (&json!("complete"), &json!("all are there"))
     );
-    let broken = house
+    let broken = fixture
         .upload("application/pdf", "%PDF-1.7 and nothing else")
         .await;
-    let told = house.perform(&broken, "retry", "another reader").await;
-    assert!(told.contains("starts again with the extraction"), "{told}");
-    let view = house.serving.json(&format!("/protocols/{broken}")).await;
+    let text = fixture.perform(&broken, "retry", "another reader").await;
+    assert!(text.contains("starts again with the extraction"), "{text}");
+    let view = fixture.serving.json(&format!("/protocols/{broken}")).await;
     assert_eq!(view["try"], 2);
-    house.assert_no_trouble();
+    fixture.assert_no_errors();
 }

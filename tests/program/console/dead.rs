@@ -2,36 +2,36 @@
 
 use postrider_testkit::within;
 
-use super::{House, PATIENCE};
+use super::{Fixture, TIMEOUT};
 
 const AUDIT: &str =
     "select actor || ' ' || action || ' ' || coalesce(reason, '') from postrider.audit order by id";
 
-async fn mend(house: &House) {
+async fn mend(fixture: &Fixture) {
     let rows =
         "insert into public.prices select k, 1.5 from unnest(array['ONE', 'TWO', 'THREE']) k";
-    sqlx::query(rows).execute(&house.db.pool()).await.unwrap();
+    sqlx::query(rows).execute(&fixture.db.pool()).await.unwrap();
 }
 
-async fn audit(house: &House) -> Vec<String> {
-    let pool = house.db.pool();
+async fn audit(fixture: &Fixture) -> Vec<String> {
+    let pool = fixture.db.pool();
     sqlx::query_scalar(AUDIT).fetch_all(&pool).await.unwrap()
 }
 
 /// Waits until nothing is dead any more.
-async fn until_none_is_dead(house: &House) {
-    house.open_until("/dead", &["Nothing was given up"]).await;
+async fn until_none_is_dead(fixture: &Fixture) {
+    fixture.open_until("/dead", &["Nothing was given up"]).await;
 }
 
 #[tokio::test]
 async fn a_dead_letter_is_redriven_by_clicking() {
-    let Some(house) = House::with(&[]).await else {
+    let Some(fixture) = Fixture::with(&[]).await else {
         return;
     };
-    house.dead_letter("ONE").await;
-    mend(&house).await;
-    let page = &house.page;
-    house.open("/").await;
+    fixture.dead_letter("ONE").await;
+    mend(&fixture).await;
+    let page = &fixture.page;
+    fixture.open("/").await;
     page.follow("a.tile[href='/dead']").await;
     page.follow("tbody a[href^='/dead/exports.export_job_input/']")
         .await;
@@ -40,28 +40,31 @@ async fn a_dead_letter_is_redriven_by_clicking() {
     let asked = page.text().await;
     assert!(asked.contains("Redrive 1 dead letter?"), "{asked}");
     assert!(
-        audit(&house).await.is_empty(),
+        audit(&fixture).await.is_empty(),
         "nothing is done before the yes"
     );
     page.fill("input[name=reason]", "prices are there now")
         .await;
     page.follow("#yes").await;
-    until_none_is_dead(&house).await;
-    assert_eq!(audit(&house).await, ["local redrive prices are there now"]);
-    house.assert_no_trouble();
+    until_none_is_dead(&fixture).await;
+    assert_eq!(
+        audit(&fixture).await,
+        ["local redrive prices are there now"]
+    );
+    fixture.assert_no_errors();
 }
 
 #[tokio::test]
 async fn those_that_are_ticked_are_redriven_and_no_other() {
-    let Some(house) = House::with(&[]).await else {
+    let Some(fixture) = Fixture::with(&[]).await else {
         return;
     };
     for index in ["ONE", "TWO", "THREE"] {
-        house.dead_letter(index).await;
+        fixture.dead_letter(index).await;
     }
-    mend(&house).await;
-    let page = &house.page;
-    house.open("/dead?filter=service:exports").await;
+    mend(&fixture).await;
+    let page = &fixture.page;
+    fixture.open("/dead?filter=service:exports").await;
     page.click("tbody tr:nth-child(1) input[name=item]").await;
     page.click("tbody tr:nth-child(3) input[name=item]").await;
     page.follow("button[value=redrive]").await;
@@ -69,24 +72,24 @@ async fn those_that_are_ticked_are_redriven_and_no_other() {
     assert!(asked.contains("Redrive 2 dead letters?"), "{asked}");
     page.fill("input[name=reason]", "two of three").await;
     page.follow("#yes").await;
-    within(PATIENCE, "one is left", async || {
-        let left = house.serving.json("/dead-letters").await;
+    within(TIMEOUT, "one is left", async || {
+        let left = fixture.serving.json("/dead-letters").await;
         (left["items"].as_array().map(Vec::len) == Some(1)).then_some(())
     })
     .await;
-    house.assert_no_trouble();
+    fixture.assert_no_errors();
 }
 
 #[tokio::test]
 async fn all_that_fit_are_archived_after_a_reason_was_given() {
-    let Some(house) = House::with(&[]).await else {
+    let Some(fixture) = Fixture::with(&[]).await else {
         return;
     };
     for index in ["ONE", "TWO"] {
-        house.dead_letter(index).await;
+        fixture.dead_letter(index).await;
     }
-    let page = &house.page;
-    house.open("/dead?filter=code:NO_DATA").await;
+    let page = &fixture.page;
+    fixture.open("/dead?filter=code:NO_DATA").await;
     page.follow("button[value='archive all']").await;
     let asked = page.text().await;
     assert!(asked.contains("Archive 2 dead letters?"), "{asked}");
@@ -96,9 +99,9 @@ async fn all_that_fit_are_archived_after_a_reason_was_given() {
     assert!(page.text().await.contains("Say why"));
     page.fill("input[name=reason]", "too late for them").await;
     page.follow("#yes").await;
-    until_none_is_dead(&house).await;
+    until_none_is_dead(&fixture).await;
     assert!(
-        audit(&house)
+        audit(&fixture)
             .await
             .contains(&"local archive too late for them".to_owned())
     );
@@ -106,12 +109,12 @@ async fn all_that_fit_are_archived_after_a_reason_was_given() {
 
 #[tokio::test]
 async fn nothing_ticked_is_told_and_does_nothing() {
-    let Some(house) = House::with(&[]).await else {
+    let Some(fixture) = Fixture::with(&[]).await else {
         return;
     };
-    house.dead_letter("ONE").await;
-    house.open("/dead").await;
-    house.page.follow("button[value=archive]").await;
-    assert!(house.page.text().await.contains("Nothing was selected"));
-    assert!(audit(&house).await.is_empty());
+    fixture.dead_letter("ONE").await;
+    fixture.open("/dead").await;
+    fixture.page.follow("button[value=archive]").await;
+    assert!(fixture.page.text().await.contains("Nothing was selected"));
+    assert!(audit(&fixture).await.is_empty());
 }

@@ -3,7 +3,7 @@
 use postrider_testkit::browser::{DESK, PHONE};
 use serde_json::json;
 
-use super::House;
+use super::Fixture;
 use crate::orders::order;
 
 /// Markup, quotes, template braces, text that runs the other way, and a word without end.
@@ -34,11 +34,11 @@ const PLANT: [&str; 6] = [
 
 #[tokio::test]
 async fn hostile_text_in_every_field_stays_text() {
-    let Some(house) = House::with(&[]).await else {
+    let Some(fixture) = Fixture::with(&[]).await else {
         return;
     };
     let text = hostile();
-    let pool = house.db.pool();
+    let pool = fixture.db.pool();
     for statement in PLANT {
         sqlx::query(statement)
             .bind(&text)
@@ -48,7 +48,7 @@ async fn hostile_text_in_every_field_stays_text() {
     }
     let mut hostile_order = order("hostile");
     hostile_order["account"] = json!(SHOWN);
-    let _ = house
+    let _ = fixture
         .serving
         .post("/do/order")
         .json(&hostile_order)
@@ -57,7 +57,7 @@ async fn hostile_text_in_every_field_stays_text() {
     let encoded =
         |text: &str| -> String { url::form_urlencoded::byte_serialize(text.as_bytes()).collect() };
     let title = encoded(&text.chars().take(190).collect::<String>());
-    let upload = house
+    let upload = fixture
         .serving
         .post(&format!("/protocols?title={title}"))
         .header("content-type", "text/plain")
@@ -84,42 +84,42 @@ async fn hostile_text_in_every_field_stays_text() {
         "/services/orders",
     ] {
         for window in [DESK, PHONE] {
-            house.page.window(window).await;
-            house.open(path).await;
+            fixture.page.window(window).await;
+            fixture.open(path).await;
             if path != "/services/orders" {
                 // What the overview shows may be a few seconds old; it keeps itself fresh.
                 let shown = "document.documentElement.innerHTML.includes('&lt;script&gt;alert')";
-                house.page.until(shown).await;
+                fixture.page.until(shown).await;
             }
             let planted = "document.querySelectorAll('img[src=x], main script, b').length";
-            assert_eq!(house.page.eval(planted).await, 0, "{path}");
-            house.assert_fits(path).await;
+            assert_eq!(fixture.page.eval(planted).await, 0, "{path}");
+            fixture.assert_fits(path).await;
         }
     }
     // The page that asks has the title, and what was typed when it asks again.
-    house.ask(protocol, "approve").await;
+    fixture.ask(protocol, "approve").await;
     let (shown, planted) = (
         "document.documentElement.innerHTML.includes('&lt;script&gt;alert')",
         "document.querySelectorAll('img[src=x], main script, b').length",
     );
-    assert_eq!(house.page.eval(shown).await, true);
+    assert_eq!(fixture.page.eval(shown).await, true);
     let form = "document.querySelector('[name=reason]')";
-    house
+    fixture
         .page
         .eval(&format!("{form}.value = {}", json!(text)))
         .await;
-    house.page.follow("#yes").await;
-    let asked = house.page.text().await;
+    fixture.page.follow("#yes").await;
+    let asked = fixture.page.text().await;
     assert!(asked.contains("at most 500 characters"), "{asked}");
     assert_eq!(
-        house.page.eval(&format!("{form}.value")).await,
+        fixture.page.eval(&format!("{form}.value")).await,
         json!(text),
         "as it was typed"
     );
-    assert_eq!(house.page.eval(planted).await, 0);
-    house.assert_fits("approve").await;
+    assert_eq!(fixture.page.eval(planted).await, 0);
+    fixture.assert_fits("approve").await;
     // What is refused, a browser notes in its log; that is no breach.
-    let troubles: Vec<String> = house
+    let troubles: Vec<String> = fixture
         .page
         .troubles()
         .into_iter()

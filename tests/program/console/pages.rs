@@ -3,7 +3,7 @@
 use postrider_testkit::browser::{DESK, PHONE};
 use serde_json::json;
 
-use super::House;
+use super::Fixture;
 use crate::orders::order;
 
 /// Each page and words that must be on it.
@@ -47,30 +47,30 @@ fn pages(letter: &str) -> Vec<(String, Vec<&'static str>)> {
     ]
 }
 
-async fn furnished() -> Option<(House, String)> {
-    let house = House::with(&[]).await?;
-    house.post("/do/order", &order("ok-1")).await;
-    house.dead_letter("NONE").await;
-    let listed = house
+async fn furnished() -> Option<(Fixture, String)> {
+    let fixture = Fixture::with(&[]).await?;
+    fixture.post("/do/order", &order("ok-1")).await;
+    fixture.dead_letter("NONE").await;
+    let listed = fixture
         .serving
         .json("/dead-letters?filter=service:exports")
         .await;
     let id = listed["items"][0]["id"].as_i64().expect("a dead letter");
-    Some((house, format!("/dead/exports.export_job_input/{id}")))
+    Some((fixture, format!("/dead/exports.export_job_input/{id}")))
 }
 
 #[tokio::test]
 async fn every_page_opens_without_trouble_in_light_and_dark_on_a_desk_and_a_phone() {
-    let Some((house, letter)) = furnished().await else {
+    let Some((fixture, letter)) = furnished().await else {
         return;
     };
     for (path, words) in pages(&letter) {
         for (window, dark) in [(DESK, false), (PHONE, true)] {
-            house.page.window(window).await;
-            house.page.dark(dark).await;
-            house.open_until(&path, &words).await;
-            house.assert_fits(&path).await;
-            let ground = house
+            fixture.page.window(window).await;
+            fixture.page.dark(dark).await;
+            fixture.open_until(&path, &words).await;
+            fixture.assert_fits(&path).await;
+            let ground = fixture
                 .page
                 .eval("getComputedStyle(document.body).backgroundColor")
                 .await;
@@ -82,37 +82,37 @@ async fn every_page_opens_without_trouble_in_light_and_dark_on_a_desk_and_a_phon
             assert_eq!(ground, expected, "{path}");
         }
     }
-    house.assert_no_trouble();
+    fixture.assert_no_errors();
 }
 
 #[tokio::test]
 async fn every_page_reads_without_script() {
-    let Some((house, letter)) = furnished().await else {
+    let Some((fixture, letter)) = furnished().await else {
         return;
     };
-    house.page.scripts(false).await;
+    fixture.page.scripts(false).await;
     for (path, words) in pages(&letter) {
-        house.open_until(&path, &words).await;
+        fixture.open_until(&path, &words).await;
     }
-    house.assert_no_trouble();
+    fixture.assert_no_errors();
 }
 
 #[tokio::test]
 async fn a_page_keeps_itself_fresh_and_says_when_it_cannot() {
-    let Some(house) = House::with(&[]).await else {
+    let Some(fixture) = Fixture::with(&[]).await else {
         return;
     };
-    let page = &house.page;
-    house.open("/services/orders").await;
+    let page = &fixture.page;
+    fixture.open("/services/orders").await;
     page.until("document.body.innerText.includes('Nothing was handed in yet.')")
         .await;
-    house.post("/do/order", &order("fresh-1")).await;
+    fixture.post("/do/order", &order("fresh-1")).await;
     page.until("document.body.innerText.includes('fresh-1')")
         .await;
     page.until("document.body.innerText.includes('succeeded')")
         .await;
-    house.assert_no_trouble();
-    let House { serving, page, .. } = house;
+    fixture.assert_no_errors();
+    let Fixture { serving, page, .. } = fixture;
     serving.kill().await;
     page.until("!document.querySelector('[data-note]').hidden")
         .await;
@@ -120,31 +120,31 @@ async fn a_page_keeps_itself_fresh_and_says_when_it_cannot() {
 
 #[tokio::test]
 async fn listings_are_filtered_and_paged() {
-    let Some(house) = House::with(&[]).await else {
+    let Some(fixture) = Fixture::with(&[]).await else {
         return;
     };
     for n in 0..30 {
         let mut order = order(&format!("key-{n:02}"));
         order["account"] = json!(if n < 3 { "few" } else { "many" });
-        house.post("/do/order", &order).await;
+        fixture.post("/do/order", &order).await;
     }
-    house.open("/services/orders").await;
-    let page = &house.page;
+    fixture.open("/services/orders").await;
+    let page = &fixture.page;
     let rows = "document.querySelectorAll('tbody tr').length";
     assert_eq!(page.eval(rows).await, 25);
     page.follow("a[rel=next]").await;
     assert_eq!(page.eval(rows).await, 5);
     assert!(page.text().await.contains("key-00"));
-    house.open("/services/orders").await;
+    fixture.open("/services/orders").await;
     page.fill("input[name=owner]", "few").await;
     page.follow(".filters button").await;
     assert_eq!(page.eval(rows).await, 3);
-    house.assert_no_trouble();
+    fixture.assert_no_errors();
 }
 
 #[tokio::test]
 async fn what_is_not_there_is_a_page_for_people() {
-    let Some(house) = House::with(&[]).await else {
+    let Some(fixture) = Fixture::with(&[]).await else {
         return;
     };
     for (path, words) in [
@@ -157,10 +157,10 @@ async fn what_is_not_there_is_a_page_for_people() {
             "No job of this service stands so",
         ),
     ] {
-        house.open(path).await;
-        let text = house.page.text().await;
+        fixture.open(path).await;
+        let text = fixture.page.text().await;
         assert!(text.contains(words), "{path}: {text}");
-        house.assert_fits(path).await;
+        fixture.assert_fits(path).await;
     }
 }
 
@@ -168,17 +168,17 @@ async fn what_is_not_there_is_a_page_for_people() {
 async fn payments_that_are_stuck_are_settled_by_clicking() {
     let nobody = ["--set", "payments.callback.url=http://127.0.0.1:1"];
     let at_once = ["--set", "payments.reconcile.after=0"];
-    let Some(house) = House::with(&[nobody, at_once].concat()).await else {
+    let Some(fixture) = Fixture::with(&[nobody, at_once].concat()).await else {
         return;
     };
     let account = json!({ "account_id": "acc-1", "currency": "USD", "balance": "5" });
-    house.post("/wallet/accounts", &account).await;
+    fixture.post("/wallet/accounts", &account).await;
     let payment = json!({ "account_id": "acc-1", "amount": "2", "currency": "USD" });
-    house.post("/payments", &payment).await;
-    house
+    fixture.post("/payments", &payment).await;
+    fixture
         .open_until("/services/payments", &["CALLBACK_FAILED"])
         .await;
-    let page = &house.page;
+    let page = &fixture.page;
     page.follow("#repair").await;
     page.eval("document.querySelector('[name=reason]').required = false")
         .await;
@@ -186,12 +186,12 @@ async fn payments_that_are_stuck_are_settled_by_clicking() {
     assert!(page.text().await.contains("Enter a reason"));
     page.fill("input[name=reason]", "the line was cut").await;
     page.follow("#yes").await;
-    let told = page.text().await;
+    let text = page.text().await;
     assert!(
-        told.contains("1 of 1 settled") && told.contains("CALLBACK_FAILED"),
-        "{told}"
+        text.contains("1 of 1 settled") && text.contains("CALLBACK_FAILED"),
+        "{text}"
     );
-    house.open_until("/services/payments", &["SUCCEED"]).await;
-    house.assert_fits("/services/payments").await;
-    house.assert_no_trouble();
+    fixture.open_until("/services/payments", &["SUCCEED"]).await;
+    fixture.assert_fits("/services/payments").await;
+    fixture.assert_no_errors();
 }

@@ -15,7 +15,7 @@ use sqlx::PgPool;
 use tokio::sync::{Semaphore, mpsc};
 use uuid::Uuid;
 
-use super::{PATIENCE, count};
+use super::{TIMEOUT, count};
 use crate::carrier::Carrier;
 use crate::program::{Serving, postrider};
 
@@ -170,7 +170,7 @@ impl Town {
             for round in 0..rounds {
                 allowed.add_permits(share);
                 let enough = round * share + share / 3;
-                within(PATIENCE, "some more are accepted", async || {
+                within(TIMEOUT, "some more are accepted", async || {
                     let accepted = self.accepted.load(SeqCst);
                     if accepted >= enough {
                         Ok(())
@@ -284,7 +284,7 @@ impl Town {
 
     /// Waits until the wallet has had all these messages.
     async fn handled(&self, ids: &[Uuid]) {
-        within(PATIENCE, "the messages were handled", async || {
+        within(TIMEOUT, "the messages were handled", async || {
             let left: i64 = sqlx::query_scalar(
                 "select (select count(*) from unnest($1::uuid[]) u(id)
                          where not exists (select from postrider.message m where m.id = u.id))
@@ -314,11 +314,11 @@ impl Town {
             let counted = sqlx::query_scalar(sql).bind(&uuids);
             counted.fetch_one(&self.pool).await.unwrap()
         };
-        within(PATIENCE, "all are published", async || {
+        within(TIMEOUT, "all are published", async || {
             of_these("select count(*) from payments.outbox where uuid = any($1) and status <> 'PUBLISHED'").await == 0
         })
         .await;
-        within(PATIENCE, "all are declared failed", async || {
+        within(TIMEOUT, "all are declared failed", async || {
             self.reconcile().await;
             of_these(
                 "select count(*) from payments.request where uuid = any($1) and status <> 'FAILED'",

@@ -1,4 +1,4 @@
-//! Judges at intervals, one process at a time, and records what changed.
+//! Evaluates the rules periodically, in one process at a time, and records what changed.
 
 use postrider::{
     Error,
@@ -13,15 +13,15 @@ use uuid::Uuid;
 
 use super::{
     RULES, Settings,
-    judge::{Step, holding, step},
+    evaluation::{Transition, breaches, transitions},
     store, webhook,
 };
 use crate::observe::Gauges;
 
-/// Why a look came to nothing. The record stays as it was: not knowing is neither better nor worse.
+/// Why an evaluation failed. The recorded alerts stay unchanged.
 #[derive(Debug, thiserror::Error)]
-enum Unjudged {
-    #[error("the readings can't be taken: {0}")]
+enum EvaluationError {
+    #[error("the gauges can't be read: {0}")]
     Gauges(sqlx::Error),
     #[error(transparent)]
     Fence(#[from] FenceError),
@@ -31,7 +31,7 @@ enum Unjudged {
     Engine(#[from] Error),
 }
 
-/// Judges until the stop.
+/// Evaluates until the stop.
 pub(crate) async fn evaluate(
     pool: PgPool,
     gauges: Gauges,
@@ -40,90 +40,95 @@ pub(crate) async fn evaluate(
 ) -> Result<(), Error> {
     let waker = Waker::new(pool.clone());
     let periodic = Periodic::new("alerts", settings.every);
-    let tell = settings.url.is_some();
+    let announce = settings.url.is_some();
     run_periodic(pool.clone(), periodic, stop, |tick| {
         let (pool, gauges, waker) = (pool.clone(), gauges.clone(), waker.clone());
         async move {
-            if look(&pool, &gauges, &tick, tell).await? {
+            if evaluate_once(&pool, &gauges, &tick, announce).await? {
                 waker.wake(&OUTBOX);
             }
-            Ok::<(), Unjudged>(())
+            Ok::<(), EvaluationError>(())
         }
     })
     .await
 }
 
-/// One look; says whether somebody is to be told.
-async fn look(pool: &PgPool, gauges: &Gauges, tick: &Tick, tell: bool) -> Result<bool, Unjudged> {
-    let readings = gauges.take().await.map_err(Unjudged::Gauges)?;
+/// One evaluation; returns whether announcements were enqueued.
+async fn evaluate_once(
+    pool: &PgPool,
+    gauges: &Gauges,
+    tick: &Tick,
+    announce: bool,
+) -> Result<bool, EvaluationError> {
+    let gauges = gauges.read().await.map_err(EvaluationError::Gauges)?;
     let mut tx = pool.begin().await?;
     tick.fence(&mut tx).await?;
     let now = store::now(&mut tx).await?;
     let open = store::open(&mut tx).await?;
-    let steps = step(&open, holding(RULES, &readings, now), now);
-    let announced = record(&mut tx, steps, now).await?;
-    if tell {
+    let changes = transitions(&open, breaches(RULES, &gauges, now), now);
+    let announced = record(&mut tx, changes, now).await?;
+    if announce {
         for id in &announced {
             let alert = store::one(&mut tx, *id).await?;
             webhook::announce(&mut tx, &alert).await?;
         }
     }
-    store::sweep(&mut tx).await?;
+    store::delete_old(&mut tx).await?;
     tx.commit().await?;
-    Ok(tell && !announced.is_empty())
+    Ok(announce && !announced.is_empty())
 }
 
-/// Writes what changed; those that began to fire or are over are announced.
+/// Records the changes; returns the alerts to announce: those that fired or were resolved.
 async fn record(
     tx: &mut PgConnection,
-    steps: Vec<Step<'_>>,
+    changes: Vec<Transition<'_>>,
     now: OffsetDateTime,
 ) -> Result<Vec<Uuid>, sqlx::Error> {
     let mut announced = Vec::new();
-    let (mut kept, mut values, mut forgotten) = (Vec::new(), Vec::new(), Vec::new());
-    for step in steps {
-        match step {
-            Step::Keep { id, value } => {
-                kept.push(id);
+    let (mut updated, mut values, mut discarded) = (Vec::new(), Vec::new(), Vec::new());
+    for change in changes {
+        match change {
+            Transition::Update { id, value } => {
+                updated.push(id);
                 values.push(value);
             }
-            Step::Forget { id } => forgotten.push(id),
-            Step::Begin {
+            Transition::Discard { id } => discarded.push(id),
+            Transition::Open {
                 rule,
                 subject,
                 value,
                 fires,
             } => {
-                let begun = store::begin(tx, rule, &subject, value, now, fires).await?;
-                if fires && let Some(id) = begun {
-                    tracing::warn!(alert = rule.name, subject, value, "an alert fires");
+                let opened = store::insert(tx, rule, &subject, value, now, fires).await?;
+                if fires && let Some(id) = opened {
+                    tracing::warn!(alert = rule.name, subject, value, "alert fires");
                     announced.push(id);
                 }
             }
-            Step::Fire {
+            Transition::Fire {
                 id,
                 rule,
                 subject,
                 value,
             } => {
                 if store::fire(tx, id, now, value).await? {
-                    tracing::warn!(alert = rule.name, subject, value, "an alert fires");
+                    tracing::warn!(alert = rule.name, subject, value, "alert fires");
                     announced.push(id);
                 }
             }
-            Step::Resolve { id } => {
+            Transition::Resolve { id } => {
                 if store::resolve(tx, id, now).await? {
-                    tracing::info!(alert = %id, "an alert is over");
+                    tracing::info!(alert = %id, "alert resolved");
                     announced.push(id);
                 }
             }
         }
     }
-    if !kept.is_empty() {
-        store::keep(tx, &kept, &values).await?;
+    if !updated.is_empty() {
+        store::update(tx, &updated, &values).await?;
     }
-    if !forgotten.is_empty() {
-        store::forget(tx, &forgotten).await?;
+    if !discarded.is_empty() {
+        store::discard(tx, &discarded).await?;
     }
     Ok(announced)
 }

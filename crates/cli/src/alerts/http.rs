@@ -9,10 +9,10 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{Alert, list};
 use crate::http::State;
 
-/// What is wrong, what may soon be, and what was over within a day.
+/// Firing and pending alerts, and those resolved within a day.
 #[derive(Debug, Serialize, ToSchema)]
 struct Alerts {
-    /// Those that fire first, the worst first; at most 500.
+    /// Firing ones first, the most severe first; at most 500.
     alerts: Vec<Alert>,
 }
 
@@ -22,9 +22,9 @@ pub(crate) fn routes() -> OpenApiRouter<State> {
         .route_layer(require(Scope::Read))
 }
 
-/// What is wrong.
+/// List alerts.
 ///
-/// Judged by the same rules as `deploy/alerts.yml`, for those who run no Prometheus.
+/// Evaluated by the same rules as `deploy/alerts.yml`, for deployments without Prometheus.
 #[utoipa::path(get, path = "/alerts", tag = "operate", security(("bearer" = ["read"])), responses(
     (status = 200, description = "all alerts of the last day", body = Alerts),
 ))]

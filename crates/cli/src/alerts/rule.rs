@@ -1,7 +1,7 @@
-//! What a rule is: one gauge, one limit, and how long it must be beyond it.
+//! A rule: one gauge, one limit, and how long the limit must be breached.
 //!
-//! Simple on purpose. A rule must mean the same to Prometheus and to the program, so it is no language of its own: whatever
-//! needs more thought is thought in the query behind the gauge.
+//! Simple on purpose: a rule must mean the same to Prometheus and to the program. Anything more complex belongs in the
+//! query behind the gauge.
 
 use std::time::Duration;
 
@@ -13,62 +13,62 @@ use utoipa::ToSchema;
 pub struct Rule {
     /// Its name, and its heading in the operations guide.
     pub name: &'static str,
-    /// Whose it is: `postrider` or a service.
+    /// Its group: `postrider` or a service.
     pub group: &'static str,
-    /// The gauge that it looks at.
+    /// The gauge that it reads.
     pub metric: &'static str,
-    /// Only the one with this label.
+    /// Only the series with this label.
     pub only: Option<(&'static str, &'static str)>,
-    /// Each value of this label is judged by itself.
+    /// Each value of this label is evaluated separately.
     pub by: Option<&'static str>,
-    /// How the gauge is looked at.
-    pub look: Look,
-    /// When it is wrong.
-    pub wrong: Wrong,
-    /// For how long it must be.
-    pub hold: Duration,
-    /// How bad that is.
+    /// How the gauge is read.
+    pub read: Read,
+    /// The limit.
+    pub limit: Limit,
+    /// How long the limit must be breached before the alert fires.
+    pub hold_for: Duration,
+    /// Its severity.
     pub severity: Severity,
     /// What is wrong, in a sentence; `{}` is the subject.
     pub summary: &'static str,
-    /// What to do first; the guide says more.
+    /// What to do first; the operations guide has more.
     pub advice: &'static str,
 }
 
-/// How a gauge is looked at.
+/// How a gauge is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Look {
-    /// Its value; all processes show the same, and the greatest is the newest.
+pub enum Read {
+    /// Its value; all processes report the same, and the maximum is the newest.
     Value,
-    /// It is a point in time: how long ago.
+    /// Its age: the gauge is a point in time.
     Age,
-    /// Each process has its own and the worst counts. Only Prometheus sees them all.
+    /// The minimum over processes, which only Prometheus sees.
     Worst,
-    /// Is there any at all? Only Prometheus can tell.
+    /// Whether it exists at all, which only Prometheus can tell.
     Absent,
 }
 
-impl Look {
-    /// Can the program judge it by itself?
+impl Read {
+    /// Can the program evaluate it by itself?
     #[must_use]
-    pub const fn inside(self) -> bool {
+    pub const fn is_internal(self) -> bool {
         matches!(self, Self::Value | Self::Age)
     }
 }
 
 /// The limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Wrong {
-    /// More than this.
+pub enum Limit {
+    /// Breached above this value.
     Above(f64),
-    /// Less than this.
+    /// Breached below this value.
     Below(f64),
 }
 
-impl Wrong {
-    /// Is this value wrong?
+impl Limit {
+    /// Does this value breach it?
     #[must_use]
-    pub fn holds(self, value: f64) -> bool {
+    pub fn is_breached(self, value: f64) -> bool {
         match self {
             Self::Above(limit) => value > limit,
             Self::Below(limit) => value < limit,
@@ -76,18 +76,18 @@ impl Wrong {
     }
 }
 
-/// How bad it is.
+/// Severity of an alert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Somebody should get up.
+    /// Needs attention now.
     Critical,
-    /// Somebody should look today.
+    /// Needs attention today.
     Warning,
 }
 
 impl Severity {
-    /// All of them, the worst first.
+    /// All of them, the most severe first.
     pub const ALL: [Self; 2] = [Self::Critical, Self::Warning];
 
     /// Its name.
@@ -101,9 +101,9 @@ impl Severity {
 }
 
 impl Rule {
-    /// The sentence about this subject.
+    /// The summary for this subject.
     #[must_use]
-    pub fn about(&self, subject: &str) -> String {
+    pub fn summary_of(&self, subject: &str) -> String {
         self.summary.replace("{}", subject)
     }
 }

@@ -3,28 +3,27 @@
 use std::time::Duration;
 
 use super::rule::{
-    Look, Rule,
+    Limit::{Above, Below},
+    Read, Rule,
     Severity::{Critical, Warning},
-    Wrong::{Above, Below},
 };
 
-const AT_ONCE: Duration = Duration::ZERO;
 const HOUR: f64 = 3_600.0;
 
 const fn minutes(count: u64) -> Duration {
     Duration::from_secs(60 * count)
 }
 
-/// What most rules have in common.
+/// Defaults of a rule.
 const BASE: Rule = Rule {
     name: "",
     group: "postrider",
     metric: "",
     only: None,
     by: None,
-    look: Look::Value,
-    wrong: Above(0.0),
-    hold: AT_ONCE,
+    read: Read::Value,
+    limit: Above(0.0),
+    hold_for: Duration::ZERO,
     severity: Warning,
     summary: "",
     advice: "",
@@ -35,32 +34,32 @@ pub const RULES: &[Rule] = &[
     Rule {
         name: "PostriderAbsent",
         metric: "postrider_build_info",
-        look: Look::Absent,
-        hold: minutes(2),
+        read: Read::Absent,
+        hold_for: minutes(2),
         severity: Critical,
-        summary: "No Postrider process is there to be scraped",
-        advice: "Start one, or mend the scraping.",
+        summary: "No Postrider process is being scraped",
+        advice: "Start a process, or fix the scrape configuration.",
         ..BASE
     },
     Rule {
         name: "DatabaseAway",
         metric: "postrider_database_reachable",
-        look: Look::Worst,
-        wrong: Below(1.0),
-        hold: minutes(1),
+        read: Read::Worst,
+        limit: Below(1.0),
+        hold_for: minutes(1),
         severity: Critical,
         summary: "A process can't reach the database",
-        advice: "Accepted work waits and nothing is lost. Look at the server and the network; `postrider doctor` says more.",
+        advice: "Accepted work waits and nothing is lost. Check the database server and the network; `postrider doctor` tells more.",
         ..BASE
     },
     Rule {
         name: "NoWorkers",
         metric: "postrider_workers",
         by: Some("table"),
-        wrong: Below(1.0),
-        hold: minutes(2),
+        limit: Below(1.0),
+        hold_for: minutes(2),
         severity: Critical,
-        summary: "Nobody works on {}",
+        summary: "No worker is running for {}",
         advice: "Start a process with the roles worker and publisher.",
         ..BASE
     },
@@ -68,45 +67,45 @@ pub const RULES: &[Rule] = &[
         name: "WorkWaits",
         metric: "postrider_queue_age_seconds",
         by: Some("table"),
-        wrong: Above(300.0),
-        hold: minutes(5),
+        limit: Above(300.0),
+        hold_for: minutes(5),
         summary: "The oldest item of {} has been due for more than 5 minutes",
-        advice: "More work comes in than is done: add workers, or find out what makes them slow.",
+        advice: "Work arrives faster than it is done: add workers, or find out what slows them down.",
         ..BASE
     },
     Rule {
         name: "LeasesExpired",
         metric: "postrider_leases_expired",
         by: Some("table"),
-        hold: minutes(5),
-        summary: "Items of {} were left behind by lost workers, and nobody takes them over",
-        advice: "The workers of this table do not get round to rescuing; look at their logs and at the database.",
+        hold_for: minutes(5),
+        summary: "Items of {} were left by lost workers and have not been rescued",
+        advice: "The workers of this table do not rescue expired leases; check their logs and the database.",
         ..BASE
     },
     Rule {
         name: "DeadLetters",
         metric: "postrider_dead_last_hour",
         by: Some("table"),
-        summary: "Items of {} were given up within the last hour",
-        advice: "Look at the groups of dead letters, mend the cause, then redrive.",
+        summary: "Items of {} became dead letters within the last hour",
+        advice: "Check the groups of dead letters, fix the cause, then redrive.",
         ..BASE
     },
     Rule {
         name: "DeadLettersMany",
         metric: "postrider_dead_last_hour",
         by: Some("table"),
-        wrong: Above(99.0),
+        limit: Above(99.0),
         severity: Critical,
-        summary: "A hundred items of {} or more were given up within the last hour",
-        advice: "One cause behind most of them is likely: look at the groups of dead letters.",
+        summary: "At least 100 items of {} became dead letters within the last hour",
+        advice: "They probably have a common cause: check the groups of dead letters.",
         ..BASE
     },
     Rule {
         name: "MessagesUnroutable",
         metric: "postrider_queue_unroutable",
         by: Some("table"),
-        hold: minutes(10),
-        summary: "Messages of {} wait because nobody subscribed to their topic",
+        hold_for: minutes(10),
+        summary: "Messages of {} wait because no consumer is subscribed to their topic",
         advice: "`postrider doctor` names the topics: subscribe a consumer, or stop sending.",
         ..BASE
     },
@@ -114,20 +113,20 @@ pub const RULES: &[Rule] = &[
         name: "BreakerOpen",
         metric: "postrider_breakers_open",
         by: Some("dependency"),
-        hold: minutes(2),
+        hold_for: minutes(2),
         summary: "{} has been unavailable for more than 2 minutes",
-        advice: "Work for it waits and spends no attempts. Mend the other side; calls begin again by themselves.",
+        advice: "Work for it waits and uses no attempts. Fix the dependency; calls resume automatically.",
         ..BASE
     },
     Rule {
         name: "PeriodicSilent",
         metric: "postrider_leader_heartbeat_timestamp_seconds",
         by: Some("name"),
-        look: Look::Age,
-        wrong: Above(300.0),
-        hold: minutes(1),
+        read: Read::Age,
+        limit: Above(300.0),
+        hold_for: minutes(1),
         severity: Critical,
-        summary: "Nobody has run the periodic task {} for 5 minutes",
+        summary: "The periodic task {} has not run for 5 minutes",
         advice: "Start a process with the role scheduler.",
         ..BASE
     },
@@ -135,9 +134,9 @@ pub const RULES: &[Rule] = &[
         name: "PeriodicFails",
         metric: "postrider_periodic_failing",
         by: Some("name"),
-        hold: minutes(15),
+        hold_for: minutes(15),
         summary: "The periodic task {} has been failing for 15 minutes",
-        advice: "The log of the process that runs it says why.",
+        advice: "Check the log of the process that runs it.",
         ..BASE
     },
     Rule {
@@ -145,21 +144,21 @@ pub const RULES: &[Rule] = &[
         group: "orders",
         metric: "outbox_age_seconds",
         only: Some(("table", "outbox_orders")),
-        wrong: Above(300.0),
-        hold: minutes(5),
+        limit: Above(300.0),
+        hold_for: minutes(5),
         severity: Critical,
         summary: "Orders have been pending for more than 5 minutes (95th percentile)",
-        advice: "Look at the broker and at its breaker. An order past its expires_at is not sent.",
+        advice: "Check the broker and its breaker. An order past its expires_at is not sent.",
         ..BASE
     },
     Rule {
         name: "PaymentsStuck",
         group: "payments",
         metric: "payments_pending_age_seconds",
-        wrong: Above(900.0),
-        hold: minutes(5),
+        limit: Above(900.0),
+        hold_for: minutes(5),
         severity: Critical,
-        summary: "A payment has been without an end for more than 15 minutes",
+        summary: "A payment has been pending for more than 15 minutes",
         advice: "`postrider payments list --status pending` says why; `postrider payments reconcile` settles it.",
         ..BASE
     },
@@ -167,10 +166,10 @@ pub const RULES: &[Rule] = &[
         name: "ExportsStuck",
         group: "exports",
         metric: "exports_open_job_age_seconds",
-        wrong: Above(6.0 * HOUR),
-        hold: minutes(5),
+        limit: Above(6.0 * HOUR),
+        hold_for: minutes(5),
         summary: "An export job has been running for more than 6 hours",
-        advice: "`postrider exports list --status RUNNING` shows it; look at the source and at the store.",
+        advice: "`postrider exports list --status RUNNING` shows it; check the source and the object store.",
         ..BASE
     },
     Rule {
@@ -178,8 +177,8 @@ pub const RULES: &[Rule] = &[
         group: "protocols",
         metric: "protocols_by_status",
         only: Some(("status", "dead_letter")),
-        hold: minutes(60),
-        summary: "Protocols were given up and nobody has touched them for an hour",
+        hold_for: minutes(60),
+        summary: "Protocols have been dead letters for an hour",
         advice: "`postrider protocols list --status dead_letter` shows them; they are archived after 7 days.",
         ..BASE
     },
@@ -187,10 +186,10 @@ pub const RULES: &[Rule] = &[
         name: "EvidencePermanentFailures",
         group: "evidence",
         metric: "evidence_permanent_failures_share",
-        wrong: Above(0.1),
-        hold: minutes(5),
-        summary: "More than 10 % of the evidence files of the last hour failed for good",
-        advice: "evidence_permanent_failures_count shows by which error code; `postrider evidence list` shows the jobs.",
+        limit: Above(0.1),
+        hold_for: minutes(5),
+        summary: "More than 10 % of the evidence files of the last hour failed permanently",
+        advice: "evidence_permanent_failures_count shows the error codes; `postrider evidence list` shows the jobs.",
         ..BASE
     },
     Rule {
@@ -198,17 +197,17 @@ pub const RULES: &[Rule] = &[
         group: "evidence",
         metric: "evidence_retry_queue_depth",
         only: Some(("unit", "artifacts")),
-        wrong: Above(500.0),
-        hold: minutes(10),
+        limit: Above(500.0),
+        hold_for: minutes(10),
         summary: "More than 500 evidence files have been waiting for a retry for 10 minutes",
-        advice: "Look at the Case API, and at scheduler_circuit_breaker_open_count.",
+        advice: "Check the Case API and scheduler_circuit_breaker_open_count.",
         ..BASE
     },
     Rule {
         name: "EvidenceN2Late",
         group: "evidence",
         metric: "evidence_n2_latency_average_seconds",
-        wrong: Above(6.0 * HOUR),
+        limit: Above(6.0 * HOUR),
         summary: "Final notifications take more than 6 hours on average",
         advice: "Retries succeed late or not at all; see evidence_attach_retry_success_rate.",
         ..BASE
@@ -217,19 +216,19 @@ pub const RULES: &[Rule] = &[
         name: "EvidenceN2Forced",
         group: "evidence",
         metric: "evidence_n2_forced_last_hour",
-        summary: "A final notification went out by force, with files unsettled",
-        advice: "`postrider evidence list` shows the job; its N2 counts what was unsettled.",
+        summary: "A final notification was sent by force, with unsettled files",
+        advice: "`postrider evidence list` shows the job; its N2 counts the unsettled files.",
         ..BASE
     },
     Rule {
         name: "EvidenceSchedulerSilent",
         group: "evidence",
         metric: "scheduler_last_run_timestamp_seconds",
-        look: Look::Age,
-        wrong: Above(900.0),
-        hold: minutes(1),
+        read: Read::Age,
+        limit: Above(900.0),
+        hold_for: minutes(1),
         severity: Critical,
-        summary: "The retry scheduler has not ended a run well for 15 minutes",
+        summary: "The retry scheduler has not completed a run for 15 minutes",
         advice: "Is a process with the role scheduler running? `postrider doctor` shows the leaders.",
         ..BASE
     },

@@ -1,28 +1,28 @@
-//! The record of alerts, in `postrider.alert`.
+//! Recorded alerts, in `postrider.alert`.
 
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{Alert, Open, RULES, Severity, Standing, rule::Rule};
+use super::{Alert, AlertState, OpenAlert, RULES, Severity, rule::Rule};
 
-/// How many are shown at most; there are fewer unless hundreds of things are wrong at once.
-const MOST: i64 = 500;
+/// Maximum number of alerts in a listing.
+const MAX_LISTED: i64 = 500;
 
 const NOW: &str = "select clock_timestamp()";
 
-/// Whoever judges at the same time waits here.
+/// Concurrent evaluations wait here.
 const OPEN: &str = "
 select id, rule, subject, since, fired_at is not null as fired
 from postrider.alert where resolved_at is null order by id for update";
 
-const BEGIN: &str = "
+const INSERT: &str = "
 insert into postrider.alert (id, rule, subject, severity, value, since, fired_at)
 values ($1, $2, $3, $4, $5, $6, case when $7 then $6 end)
 on conflict (rule, subject) where resolved_at is null do nothing
 returning id";
 
-const KEEP: &str = "
+const UPDATE: &str = "
 update postrider.alert a set value = n.value
 from unnest($1::uuid[], $2::float8[]) n(id, value) where a.id = n.id and a.value <> n.value";
 
@@ -32,13 +32,13 @@ update postrider.alert set fired_at = $2, value = $3 where id = $1 and fired_at 
 const RESOLVE: &str = "
 update postrider.alert set resolved_at = $2 where id = $1 and resolved_at is null";
 
-const FORGET: &str = "delete from postrider.alert where id = any($1) and fired_at is null";
+const DISCARD: &str = "delete from postrider.alert where id = any($1) and fired_at is null";
 
-/// What is over for a week is no longer news.
-const SWEEP: &str =
+/// Resolved alerts are kept for a week.
+const DELETE_OLD: &str =
     "delete from postrider.alert where resolved_at < clock_timestamp() - interval '7 days'";
 
-/// What fires, what may soon, and what was over within a day.
+/// Firing, pending, and resolved within a day.
 const LIST: &str = "
 select id, rule, subject, value, since, fired_at, resolved_at
 from postrider.alert
@@ -63,9 +63,9 @@ struct Row {
 impl From<Row> for Alert {
     fn from(row: Row) -> Self {
         let state = match (row.fired_at, row.resolved_at) {
-            (_, Some(_)) => Standing::Resolved,
-            (Some(_), None) => Standing::Firing,
-            (None, None) => Standing::Pending,
+            (_, Some(_)) => AlertState::Resolved,
+            (Some(_), None) => AlertState::Firing,
+            (None, None) => AlertState::Pending,
         };
         let rule = RULES.iter().find(|rule| rule.name == row.rule);
         Self {
@@ -73,8 +73,8 @@ impl From<Row> for Alert {
             severity: rule.map_or(Severity::Warning, |rule| rule.severity),
             state,
             value: row.value,
-            // A rule of another version of the program; it is over with the next look.
-            summary: rule.map_or_else(|| row.rule.clone(), |rule| rule.about(&row.subject)),
+            // A rule of another version of the program; the next evaluation resolves it.
+            summary: rule.map_or_else(|| row.rule.clone(), |rule| rule.summary_of(&row.subject)),
             advice: rule.map_or("", |rule| rule.advice).to_owned(),
             name: row.rule,
             subject: row.subject,
@@ -85,9 +85,12 @@ impl From<Row> for Alert {
     }
 }
 
-/// What fires first, then what may soon fire, then what was over within a day; the worst first.
+/// Firing alerts first, then pending ones, then those resolved within a day; the most severe first.
 pub async fn list(pool: &PgPool) -> Result<Vec<Alert>, sqlx::Error> {
-    let rows: Vec<Row> = sqlx::query_as(LIST).bind(MOST).fetch_all(pool).await?;
+    let rows: Vec<Row> = sqlx::query_as(LIST)
+        .bind(MAX_LISTED)
+        .fetch_all(pool)
+        .await?;
     Ok(rows.into_iter().map(Alert::from).collect())
 }
 
@@ -100,12 +103,12 @@ pub(super) async fn now(tx: &mut PgConnection) -> Result<OffsetDateTime, sqlx::E
     sqlx::query_scalar(NOW).fetch_one(tx).await
 }
 
-pub(super) async fn open(tx: &mut PgConnection) -> Result<Vec<Open>, sqlx::Error> {
+pub(super) async fn open(tx: &mut PgConnection) -> Result<Vec<OpenAlert>, sqlx::Error> {
     let rows: Vec<(Uuid, String, String, OffsetDateTime, bool)> =
         sqlx::query_as(OPEN).fetch_all(tx).await?;
     Ok(rows
         .into_iter()
-        .map(|(id, rule, subject, since, fired)| Open {
+        .map(|(id, rule, subject, since, fired)| OpenAlert {
             id,
             rule,
             subject,
@@ -116,7 +119,7 @@ pub(super) async fn open(tx: &mut PgConnection) -> Result<Vec<Open>, sqlx::Error
 }
 
 /// None if somebody else was first.
-pub(super) async fn begin(
+pub(super) async fn insert(
     tx: &mut PgConnection,
     rule: &Rule,
     subject: &str,
@@ -124,7 +127,7 @@ pub(super) async fn begin(
     now: OffsetDateTime,
     fires: bool,
 ) -> Result<Option<Uuid>, sqlx::Error> {
-    sqlx::query_scalar(BEGIN)
+    sqlx::query_scalar(INSERT)
         .bind(Uuid::now_v7())
         .bind(rule.name)
         .bind(subject)
@@ -136,12 +139,12 @@ pub(super) async fn begin(
         .await
 }
 
-pub(super) async fn keep(
+pub(super) async fn update(
     tx: &mut PgConnection,
     ids: &[Uuid],
     values: &[f64],
 ) -> Result<(), sqlx::Error> {
-    sqlx::query(KEEP)
+    sqlx::query(UPDATE)
         .bind(ids)
         .bind(values)
         .execute(tx)
@@ -170,10 +173,10 @@ pub(super) async fn resolve(
     Ok(done.execute(tx).await?.rows_affected() == 1)
 }
 
-pub(super) async fn forget(tx: &mut PgConnection, ids: &[Uuid]) -> Result<(), sqlx::Error> {
-    sqlx::query(FORGET).bind(ids).execute(tx).await.map(drop)
+pub(super) async fn discard(tx: &mut PgConnection, ids: &[Uuid]) -> Result<(), sqlx::Error> {
+    sqlx::query(DISCARD).bind(ids).execute(tx).await.map(drop)
 }
 
-pub(super) async fn sweep(tx: &mut PgConnection) -> Result<(), sqlx::Error> {
-    sqlx::query(SWEEP).execute(tx).await.map(drop)
+pub(super) async fn delete_old(tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+    sqlx::query(DELETE_OLD).execute(tx).await.map(drop)
 }

@@ -1,7 +1,7 @@
-//! Telling somebody: a signed POST, through the outbox, so that it survives whatever survives.
+//! Announcements: a signed POST, sent through the outbox, so that it survives crashes.
 //!
-//! The outbox's worker makes the call itself and no broker is asked to carry it: an alert about a broker that is away
-//! must not wait for that broker.
+//! The outbox's worker makes the call itself, without a broker: an alert about an unavailable broker must not wait for
+//! that broker.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::{Alert, Settings, Standing};
+use super::{Alert, AlertState, Settings};
 use crate::exit::{Exit, Failure};
 
-/// The outbox's word for it.
+/// The topic in the outbox.
 pub(crate) const TOPIC: &str = "postrider.alert";
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -30,11 +30,11 @@ struct Announcement {
     body: Value,
 }
 
-/// Puts the announcement into the caller's transaction. Those of one period go out in their order.
+/// Enqueues the announcement in the caller's transaction. Announcements of one alert are sent in order.
 pub(super) async fn announce(tx: &mut PgConnection, alert: &Alert) -> Result<(), Error> {
     let kind = match alert.state {
-        Standing::Resolved => "alert.resolved",
-        Standing::Firing | Standing::Pending => "alert.firing",
+        AlertState::Resolved => "alert.resolved",
+        AlertState::Firing | AlertState::Pending => "alert.firing",
     };
     let announcement = Announcement {
         id: Uuid::now_v7(),
@@ -46,16 +46,16 @@ pub(super) async fn announce(tx: &mut PgConnection, alert: &Alert) -> Result<(),
 
 /// Delivers announcements.
 pub(crate) fn handler(settings: &Settings) -> Result<Handler, Failure> {
-    let unusable =
+    let invalid =
         |e: &(dyn std::error::Error + 'static)| Failure::caused(Exit::Config, "alerts.url", e);
     let receiver = match settings.url.clone() {
         Some(url) => {
             if settings.secret.is_none() {
-                tracing::warn!("alerts.secret is not set: alerts go out unsigned");
+                tracing::warn!("alerts.secret is not set; alerts are sent unsigned");
             }
             let secret = settings.secret.as_deref();
             let webhook = Webhook::new(url, secret, settings.timeout);
-            Some(Arc::new(webhook.map_err(|e| unusable(&e))?))
+            Some(Arc::new(webhook.map_err(|e| invalid(&e))?))
         }
         None => None,
     };
@@ -64,11 +64,11 @@ pub(crate) fn handler(settings: &Settings) -> Result<Handler, Failure> {
         async move {
             let announcement: Announcement = item.read()?;
             let Some(receiver) = receiver else {
-                tracing::info!("alerts.url is not set: nobody is told of an alert");
+                tracing::info!("alerts.url is not set; an announcement was dropped");
                 return Ok::<Verdict, BoxError>(Verdict::Done);
             };
-            let taken = receiver.post(announcement.id, &announcement.body).await;
-            Ok(match taken {
+            let posted = receiver.post(announcement.id, &announcement.body).await;
+            Ok(match posted {
                 Ok(()) => Verdict::Done,
                 Err(refusal) => Verdict::Retry {
                     failure: refusal.failure,
@@ -77,8 +77,8 @@ pub(crate) fn handler(settings: &Settings) -> Result<Handler, Failure> {
             })
         }
     };
-    // From seconds to a quarter of an hour, for about two hours: later than that, an alert is no news.
+    // From seconds to fifteen minutes, for about two hours: later, the alert is out of date.
     let policy = Policy::exponential(Duration::from_secs(2), Duration::from_secs(900), 16)
-        .map_err(|e| unusable(&e))?;
+        .map_err(|e| invalid(&e))?;
     Ok(Handler::new(deliver).policy(policy).concurrency(4))
 }

@@ -1,4 +1,4 @@
-//! `/alerts/board`: what is wrong, what may soon be, and what to do about it. Programs ask the API at `/alerts`.
+//! `/alerts/board`: alerts and what to do about them. The API is at `/alerts`.
 
 use askama::Template;
 use axum::{extract::State, response::Response};
@@ -6,11 +6,11 @@ use postrider_web::Problem;
 
 use super::{
     Console,
-    format::When,
+    format::{self, When},
     page::{Frame, answer},
     user::User,
 };
-use crate::alerts::{self, Severity, Standing};
+use crate::alerts::{self, AlertState, Severity};
 
 struct Alert {
     name: String,
@@ -30,34 +30,31 @@ struct Page {
     alerts: Vec<Alert>,
 }
 
-pub(super) async fn page(
-    State(console): State<Console>,
-    visitor: User,
-) -> Result<Response, Problem> {
+pub(super) async fn page(State(console): State<Console>, user: User) -> Result<Response, Problem> {
     let alerts: Vec<Alert> = alerts::list(&console.pool)
         .await?
         .into_iter()
         .map(alert)
         .collect();
     answer(&Page {
-        frame: Frame::new("Alerts", "alerts", &visitor),
-        firing: visitor.firing,
+        frame: Frame::new("Alerts", "alerts", &user),
+        firing: user.firing,
         alerts,
     })
 }
 
 fn alert(alert: alerts::Alert) -> Alert {
-    let (state, class) = match alert.state {
-        Standing::Firing => ("firing", "bad"),
-        Standing::Pending => ("may fire soon", "waiting"),
-        Standing::Resolved => ("over", "good"),
+    let class = match alert.state {
+        AlertState::Firing => "bad",
+        AlertState::Pending => "waiting",
+        AlertState::Resolved => "good",
     };
     Alert {
-        critical: alert.severity == Severity::Critical && alert.state == Standing::Firing,
+        critical: alert.severity == Severity::Critical && alert.state == AlertState::Firing,
         name: alert.name,
-        summary: alert.summary,
-        advice: alert.advice,
-        state,
+        summary: format::rich(&alert.summary),
+        advice: format::rich(&alert.advice),
+        state: alert.state.as_str(),
         class,
         since: alert.since.into(),
     }

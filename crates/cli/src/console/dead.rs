@@ -1,7 +1,7 @@
-//! `/dead`: what was given up, by cause and one by one, and the way to redrive or archive it.
+//! `/dead`: dead letters, by cause and one by one, and the actions on them.
 
-mod act;
-mod letter;
+mod item;
+mod operation;
 mod view;
 
 use askama::Template;
@@ -10,8 +10,8 @@ use postrider::dead_letter;
 use postrider_web::{Cursor, Limit, Problem, Query, list_of};
 use serde::Deserialize;
 
-pub(super) use act::{act, confirm, stop};
-pub(super) use letter::page as letter;
+pub(super) use item::page as item;
+pub(super) use operation::{act, confirm, stop};
 use view::{Group, Letter, Operation};
 
 use super::{
@@ -19,16 +19,16 @@ use super::{
     page::{Frame, answer_with},
     user::User,
 };
-use crate::operate::{dead::Refused, filter::WORDS};
+use crate::operate::{dead::OperateError, filter::WORDS};
 
 /// The name of the listing in its cursors.
 const LIST: &str = "console.dead";
 
-/// So many of the latest orders are shown, and those that run.
-const OPERATIONS: i64 = 5;
+/// Number of latest operations shown.
+const MAX_OPERATIONS: i64 = 5;
 
-/// More causes than this nobody reads at once; a filter shows the others.
-const GROUPS: usize = 20;
+/// Number of causes shown; a filter finds the others.
+const MAX_GROUPS: usize = 20;
 
 #[derive(Template)]
 #[template(path = "console/dead.html")]
@@ -36,7 +36,7 @@ struct Page {
     frame: Frame,
     filter: String,
     filtered: bool,
-    refused: Option<String>,
+    error: Option<String>,
     words: &'static [(&'static str, &'static str)],
     count: String,
     operations: Vec<Operation>,
@@ -48,9 +48,9 @@ struct Page {
     more: Option<String>,
 }
 
-/// Which letters are wanted.
+/// Which dead letters to show.
 #[derive(Debug, Deserialize)]
-pub(super) struct Wanted {
+pub(super) struct PageQuery {
     #[serde(default)]
     filter: String,
     cursor: Option<Cursor>,
@@ -59,26 +59,26 @@ pub(super) struct Wanted {
 /// `/dead`
 pub(super) async fn page(
     State(console): State<Console>,
-    visitor: User,
-    Query(wanted): Query<Wanted>,
+    user: User,
+    Query(query): Query<PageQuery>,
 ) -> Result<Response, Problem> {
     let operate = &console.operate;
     let limit = Limit::new(50).unwrap_or_default();
-    let filter = wanted.filter.trim();
+    let filter = query.filter.trim();
     let list = list_of(LIST, &filter)?;
-    let after: Option<dead_letter::Cursor> = wanted
+    let after: Option<dead_letter::Cursor> = query
         .cursor
         .as_ref()
         .map(|cursor| cursor.decode(&list))
         .transpose()?;
     let rows = u32::try_from(limit.to_select()).unwrap_or(u32::MAX);
-    // A filter that can't be read is told where it was written.
-    let (found, refused) = match operate.dead(filter, after.as_ref(), rows).await {
+    // An invalid filter is reported next to the field.
+    let (found, error) = match operate.dead(filter, after.as_ref(), rows).await {
         Ok(found) => (found, None),
-        Err(Refused::Filter(unreadable)) => (Vec::new(), Some(unreadable.to_string())),
+        Err(OperateError::Filter(invalid)) => (Vec::new(), Some(invalid.to_string())),
         Err(other) => return Err(other.into()),
     };
-    let (groups, count) = if refused.is_some() {
+    let (groups, count) = if error.is_some() {
         (Vec::new(), "None".to_owned())
     } else {
         let groups = operate.dead_groups(filter).await?;
@@ -97,26 +97,30 @@ pub(super) async fn page(
         .next_cursor
         .as_ref()
         .map(|cursor| format!("{newest}&cursor={}", format::in_query(cursor)));
-    let operations = operate.operations(None, OPERATIONS).await?;
-    let status = if refused.is_some() {
+    let operations = operate.operations(None, MAX_OPERATIONS).await?;
+    let status = if error.is_some() {
         StatusCode::BAD_REQUEST
     } else {
         StatusCode::OK
     };
     let page = Page {
-        frame: Frame::new("Dead letters", "dead", &visitor),
+        frame: Frame::new("Dead letters", "dead", &user),
         filtered: !filter.is_empty(),
         filter: filter.to_owned(),
-        refused,
+        error,
         words: &WORDS,
         count,
         running: operations
             .iter()
             .any(|operation| operation.state == "running"),
         operations: operations.into_iter().map(Operation::from).collect(),
-        groups: groups.into_iter().take(GROUPS).map(Group::from).collect(),
+        groups: groups
+            .into_iter()
+            .take(MAX_GROUPS)
+            .map(Group::from)
+            .collect(),
         letters: found.items.into_iter().map(Letter::from).collect(),
-        first: wanted.cursor.is_none(),
+        first: query.cursor.is_none(),
         newest,
         more,
     };

@@ -1,10 +1,11 @@
-//! Numbers, times and addresses as people read them.
+//! Numbers, times, addresses and texts as people read them.
 
 use crate::operate::overview::Amount;
 pub(super) use postrider_web::text::count;
+use serde_json::Value;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339, macros::format_description};
 
-/// A count that may have ended early.
+/// A count that may have stopped early.
 pub(super) fn amount(amount: Amount) -> String {
     let more = if amount.more { "+" } else { "" };
     format!("{}{more}", count(amount.count))
@@ -19,7 +20,7 @@ pub(super) fn rate(rate: f64) -> String {
     }
 }
 
-/// Seconds in the unit that suits them, rounded down: nothing is older than it is said to be.
+/// Seconds in a suitable unit, rounded down.
 pub(super) fn span(seconds: f64) -> String {
     let seconds = seconds.max(0.0);
     let whole = |number: f64| count(number.floor() as i64);
@@ -58,6 +59,89 @@ pub(super) fn machine(at: OffsetDateTime) -> String {
     at.format(&Rfc3339).unwrap_or_default()
 }
 
+/// Text with `code` in backticks as HTML, everything else escaped.
+pub(super) fn rich(text: &str) -> String {
+    let mut html = String::with_capacity(text.len());
+    let parts: Vec<&str> = text.split('`').collect();
+    // Only complete pairs are code.
+    let last_pair = (parts.len() - 1) / 2 * 2;
+    for (index, part) in parts.iter().enumerate() {
+        match index {
+            i if i % 2 == 1 && i < last_pair => html.push_str("<code>"),
+            i if i > 0 && i % 2 == 0 && i <= last_pair => html.push_str("</code>"),
+            i if i > last_pair => html.push('`'),
+            _ => {}
+        }
+        for character in part.chars() {
+            match character {
+                '<' => html.push_str("&lt;"),
+                '>' => html.push_str("&gt;"),
+                '&' => html.push_str("&amp;"),
+                '"' => html.push_str("&quot;"),
+                other => html.push(other),
+            }
+        }
+    }
+    html
+}
+
+/// JSON as names and values: nested names are joined with dots.
+pub(super) fn fields(value: &Value) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    flatten(String::new(), value, &mut found);
+    found
+}
+
+fn flatten(name: String, value: &Value, found: &mut Vec<(String, String)>) {
+    let below = |key: &str| match name.as_str() {
+        "" => key.to_owned(),
+        name => format!("{name}.{key}"),
+    };
+    match value {
+        Value::Object(object) if !object.is_empty() => {
+            for (key, value) in object {
+                flatten(below(key), value, found);
+            }
+        }
+        Value::Array(items) if items.iter().any(|item| item.is_object() || item.is_array()) => {
+            for (index, value) in items.iter().enumerate() {
+                flatten(below(&(index + 1).to_string()), value, found);
+            }
+        }
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(scalar).collect();
+            found.push((name, items.join(", ")));
+        }
+        other => found.push((name, scalar(other))),
+    }
+}
+
+fn scalar(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "–".to_owned(),
+        Value::Object(_) => "empty".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// A text of an event: JSON as `name: value` pairs, anything else as it is.
+pub(super) fn detail(text: String) -> String {
+    match serde_json::from_str::<Value>(&text) {
+        Ok(value @ (Value::Object(_) | Value::Array(_))) => {
+            let pairs = fields(&value).into_iter().map(|(name, value)| {
+                if name.is_empty() {
+                    value
+                } else {
+                    format!("{name}: {value}")
+                }
+            });
+            pairs.collect::<Vec<_>>().join(", ")
+        }
+        _ => text,
+    }
+}
+
 /// A value in a query string.
 pub(super) fn in_query(value: &str) -> String {
     url::form_urlencoded::byte_serialize(value.as_bytes()).collect()
@@ -93,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_told_in_the_unit_that_suits_them() {
+    fn spans_use_a_suitable_unit() {
         for (seconds, text) in [
             (0.0, "0 ms"),
             (0.25, "250 ms"),
@@ -106,6 +190,27 @@ mod tests {
         ] {
             assert_eq!(span(seconds), text);
         }
+    }
+
+    #[test]
+    fn backticks_become_code_and_everything_else_is_escaped() {
+        assert_eq!(
+            rich("run `a <b>` & wait"),
+            "run <code>a &lt;b&gt;</code> &amp; wait"
+        );
+        assert_eq!(rich("`a` and `b`"), "<code>a</code> and <code>b</code>");
+        assert_eq!(rich("one ` alone"), "one ` alone");
+        assert_eq!(rich("<script>"), "&lt;script&gt;");
+    }
+
+    #[test]
+    fn json_is_shown_as_names_and_values() {
+        let json = r#"{"reason_code":"CANCELLED","order":{"side":"buy","tags":["a","b"]},"lines":[{"n":1}]}"#;
+        assert_eq!(
+            detail(json.to_owned()),
+            "lines.1.n: 1, order.side: buy, order.tags: a, b, reason_code: CANCELLED"
+        );
+        assert_eq!(detail("12 of 13".to_owned()), "12 of 13");
     }
 
     #[test]

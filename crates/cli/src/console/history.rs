@@ -1,7 +1,7 @@
-//! How much waited, and for how long, over the last quarter of an hour.
+//! Queue depth and age over the last fifteen minutes, for charts.
 //!
-//! The database knows what ended and when, and how much waits now; how much waited before is remembered here, by each
-//! process that shows the console, since it started. Nothing depends on it but charts.
+//! The database knows what ended when and what is due now, but not what was due before. Each process that serves the
+//! console samples that since its start.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -11,47 +11,46 @@ use std::{
 
 use crate::operate::{Operate, overview::Overview};
 
-/// How often it looks.
-const EVERY: Duration = Duration::from_secs(5);
+const INTERVAL: Duration = Duration::from_secs(5);
 
-/// So many looks are a quarter of an hour.
-const KEPT: usize = 180;
+/// Fifteen minutes of samples.
+const MAX_SAMPLES: usize = 180;
 
-/// What was seen of one service at one time.
+/// A service at one point in time.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Seen {
-    /// Due, and not begun.
+pub(super) struct Sample {
+    /// Due items that have not started.
     pub due: f64,
-    /// For how long the oldest of them had waited, in seconds.
+    /// Age of the oldest of them, in seconds.
     pub oldest: f64,
 }
 
-/// What was seen, by service.
+/// Samples by service.
 #[derive(Debug, Default)]
-pub(super) struct History(Mutex<BTreeMap<String, VecDeque<Seen>>>);
+pub(super) struct History(Mutex<BTreeMap<String, VecDeque<Sample>>>);
 
 impl History {
-    /// Begins to look, until nobody has the history any more. Call it inside a tokio runtime.
-    pub fn begin(operate: Operate) -> Arc<Self> {
+    /// Samples until the history is dropped. Call it inside a tokio runtime.
+    pub fn start(operate: Operate) -> Arc<Self> {
         let history = Arc::new(Self::default());
         tokio::spawn(watch(operate, Arc::downgrade(&history)));
         history
     }
 
-    /// What was seen of a service, oldest first.
-    pub fn of(&self, service: &str) -> Vec<Seen> {
+    /// Samples of a service, oldest first.
+    pub fn of(&self, service: &str) -> Vec<Sample> {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.get(service)
             .map(|seen| seen.iter().copied().collect())
             .unwrap_or_default()
     }
 
-    /// Of all services together: what waits adds up, the oldest is the oldest of all.
-    pub fn of_all(&self) -> Vec<Seen> {
+    /// Samples of all services together: depths add up, ages take the maximum.
+    pub fn total(&self) -> Vec<Sample> {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let most = seen.values().map(VecDeque::len).max().unwrap_or_default();
         let mut all = vec![
-            Seen {
+            Sample {
                 due: 0.0,
                 oldest: 0.0
             };
@@ -66,15 +65,15 @@ impl History {
         all
     }
 
-    fn note(&self, overview: &Overview) {
+    fn record(&self, overview: &Overview) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for service in &overview.services {
             let line = seen.entry(service.name.clone()).or_default();
-            if line.len() == KEPT {
+            if line.len() == MAX_SAMPLES {
                 line.pop_front();
             }
             #[expect(clippy::cast_precision_loss, reason = "a place on a chart")]
-            line.push_back(Seen {
+            line.push_back(Sample {
                 due: service.ready.count as f64,
                 oldest: service.oldest_seconds.unwrap_or_default(),
             });
@@ -83,7 +82,7 @@ impl History {
 }
 
 async fn watch(operate: Operate, history: Weak<History>) {
-    let mut tick = tokio::time::interval(EVERY);
+    let mut tick = tokio::time::interval(INTERVAL);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
@@ -92,8 +91,10 @@ async fn watch(operate: Operate, history: Weak<History>) {
             return;
         };
         match overview {
-            Ok(overview) => history.note(&overview),
-            Err(error) => tracing::debug!(%error, "the console's history has a gap"),
+            Ok(overview) => history.record(&overview),
+            Err(error) => {
+                tracing::debug!(%error, "can't sample the overview; the console's charts have a gap")
+            }
         }
     }
 }
@@ -103,15 +104,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn services_add_up_from_their_latest_look() {
+    fn services_add_up_from_their_latest_sample() {
         let history = History::default();
-        let seen = |due, oldest| Seen { due, oldest };
+        let seen = |due, oldest| Sample { due, oldest };
         {
-            let mut lines = history.0.lock().expect("nobody else");
+            let mut lines = history.0.lock().expect("not poisoned");
             lines.insert("old".into(), [seen(1.0, 9.0), seen(2.0, 1.0)].into());
             lines.insert("new".into(), [seen(5.0, 3.0)].into());
         }
-        assert_eq!(history.of_all(), [seen(1.0, 9.0), seen(7.0, 3.0)]);
+        assert_eq!(history.total(), [seen(1.0, 9.0), seen(7.0, 3.0)]);
         assert!(history.of("none").is_empty());
     }
 }

@@ -1,10 +1,10 @@
 //! The console: pages for operators at `/`, rendered by the server.
 //!
-//! The promises: everything can be read without script, on a phone, in light and dark; what came from outside is text
-//! and never markup; nobody sees a page without the scope `read`, and nobody changes anything without `operate`, a form
-//! that we gave them and a page on which they said yes.
+//! The promises: every page works without JavaScript, on a phone, in light and dark mode; input from outside is rendered
+//! as text, never as markup; a page needs the scope `read`; a change needs `operate`, a form that this session received
+//! from us, and a confirmation.
 //!
-//! Gauge order: [`visitor`] (who looks), [`page`] (what every page has), then the pages themselves.
+//! Reading order: [`user`] (authentication and forms), [`page`] (the frame of every page), then the pages.
 
 mod alerts;
 mod assets;
@@ -18,7 +18,7 @@ mod page;
 mod problem;
 mod services;
 mod session;
-mod trace;
+mod timeline;
 mod user;
 
 use std::{sync::Arc, time::Duration};
@@ -36,8 +36,8 @@ pub use problem::page as problem_page;
 
 use crate::{http::State, operate::Operate, services::Apis};
 
-/// The addresses that the console answers. It knows its visitors itself and sends strangers to the login page, so the
-/// shell lets everybody come so far.
+/// Paths of the console. It authenticates users itself and redirects to the login page, so the middleware lets these
+/// through.
 pub const PATHS: [&str; 18] = [
     "/",
     "/services/{name}",
@@ -63,12 +63,12 @@ pub const PATHS: [&str; 18] = [
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// How long a login holds.
+    /// Lifetime of a login.
     #[serde(with = "postrider::duration")]
     pub session: Duration,
 }
 
-/// What the pages need. Cheap to clone.
+/// State of the pages. Cheap to clone.
 #[derive(Clone)]
 pub struct Console {
     pool: PgPool,
@@ -89,7 +89,7 @@ impl Console {
             alerts: state.alerts.clone(),
             apis: Arc::clone(&state.apis),
             operate: state.operate.clone(),
-            history: history::History::begin(state.operate.clone()),
+            history: history::History::start(state.operate.clone()),
             sessions: session::Sessions::new(pool, Arc::clone(tokens), settings.session),
         }
     }
@@ -103,19 +103,19 @@ pub fn routes(console: Console) -> Router {
         .route("/services/{name}/act", post(services::act))
         .route("/services/{name}/repair", post(services::repair))
         .route("/dead", get(dead::page))
-        .route("/dead/{table}/{id}", get(dead::letter))
+        .route("/dead/{table}/{id}", get(dead::item))
         .route("/dead/confirm", post(dead::confirm))
         .route("/dead/act", post(dead::act))
         .route("/dead/stop", post(dead::stop))
-        .route("/trace/{id}", get(trace::page))
-        .route("/search", get(trace::search))
+        .route("/trace/{id}", get(timeline::page))
+        .route("/search", get(timeline::search))
         .route("/alerts/board", get(alerts::page))
         .route_layer(from_fn_with_state(console.clone(), user::admit));
-    let door = Router::new()
+    let login = Router::new()
         .route("/login", get(login::page).post(login::enter))
         .route("/logout", post(login::leave));
     pages
-        .merge(door)
+        .merge(login)
         .with_state(console)
         .merge(assets::routes())
 }

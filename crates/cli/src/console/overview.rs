@@ -10,7 +10,7 @@ use super::{
     Console,
     chart::Spark,
     format::{self, When},
-    history::Seen,
+    history::Sample,
     page::{Frame, answer},
     user::User,
 };
@@ -70,26 +70,23 @@ struct Page {
 }
 
 /// `/`
-pub(super) async fn page(
-    State(console): State<Console>,
-    visitor: User,
-) -> Result<Response, Problem> {
+pub(super) async fn page(State(console): State<Console>, user: User) -> Result<Response, Problem> {
     let overview = console.operate.overview().await?;
     let mut cards: Vec<Card> = overview
         .services
         .iter()
         .map(|service| Card::new(service, &console.history.of(&service.name)))
         .collect();
-    cards.sort_by_key(Card::place);
+    cards.sort_by_key(Card::position);
     answer(&Page {
-        frame: Frame::new("Overview", "overview", &visitor),
+        frame: Frame::new("Overview", "overview", &user),
         alerts: console
             .alerts
             .firing()
             .into_iter()
             .map(|alert| format!("{}: {}", alert.name, alert.summary))
             .collect(),
-        tiles: tiles(&overview, &console.history.of_all()),
+        tiles: tiles(&overview, &console.history.total()),
         cards,
         breakers: overview.breakers.iter().map(breaker).collect(),
         leaders: overview.leaders.iter().map(leader).collect(),
@@ -98,7 +95,7 @@ pub(super) async fn page(
     })
 }
 
-fn tiles(overview: &Overview, past: &[Seen]) -> Vec<Tile> {
+fn tiles(overview: &Overview, past: &[Sample]) -> Vec<Tile> {
     let services = &overview.services;
     let total = |of: fn(&ServiceView) -> Amount| {
         services
@@ -129,9 +126,9 @@ fn tiles(overview: &Overview, past: &[Seen]) -> Vec<Tile> {
     let goods = card::shares(services, |point| point.done);
     vec![
         Tile {
-            name: "Done",
+            name: "Throughput",
             value: format::rate(per_minute),
-            unit: "a minute",
+            unit: "per minute",
             more: format!(
                 "{} in {} min",
                 format::count(first + after),
@@ -139,42 +136,42 @@ fn tiles(overview: &Overview, past: &[Seen]) -> Vec<Tile> {
             ),
             class: "",
             link: "",
-            spark: Spark::of(&done, 1.0, "done, over time"),
+            spark: Spark::of(&done, 1.0, "throughput over time"),
         },
         Tile {
             name: "Due now",
             value: format::amount(ready),
             unit: "",
             more: format!(
-                "{} in work, {} later",
+                "{} in progress, {} scheduled",
                 format::amount(leased),
                 format::amount(later)
             ),
             class: "",
             link: "",
-            spark: Spark::of(&due, 1.0, "due, over time"),
+            spark: Spark::of(&due, 1.0, "due items over time"),
         },
         Tile {
             name: "Oldest due",
             value: oldest.map_or("none".to_owned(), format::span),
             unit: "",
-            more: "waits for a worker".to_owned(),
+            more: "waiting for a worker".to_owned(),
             class: if oldest.is_some_and(|age| age > 300.0) {
                 "wait"
             } else {
                 ""
             },
             link: "",
-            spark: Spark::of(&ages, 1.0, "age of the oldest, over time"),
+            spark: Spark::of(&ages, 1.0, "age of the oldest due item over time"),
         },
         Tile {
             name: "Dead letters",
             value: format::amount(dead),
             unit: "",
-            more: "wait for a person".to_owned(),
+            more: "need attention".to_owned(),
             class: if dead.count > 0 { "bad" } else { "" },
             link: "/dead",
-            spark: Spark::of(&died, 1.0, "given up, over time"),
+            spark: Spark::of(&died, 1.0, "dead letters over time"),
         },
         Tile {
             name: "First attempt",
@@ -183,25 +180,25 @@ fn tiles(overview: &Overview, past: &[Seen]) -> Vec<Tile> {
             more: "done without a retry".to_owned(),
             class: "",
             link: "",
-            spark: Spark::of(&firsts, 1.0, "part done at the first attempt, over time"),
+            spark: Spark::of(&firsts, 1.0, "share done on the first attempt, over time"),
         },
         Tile {
-            name: "In the end",
+            name: "Success after retries",
             value: percent(first + after, ended),
             unit: "",
-            more: "done, retries counted".to_owned(),
+            more: "done, with or without retries".to_owned(),
             class: "",
             link: "",
-            spark: Spark::of(&goods, 1.0, "part done in the end, over time"),
+            spark: Spark::of(&goods, 1.0, "share done after retries, over time"),
         },
     ]
 }
 
 fn breaker(view: &BreakerView) -> Breaker {
     let (class, state) = match view.state.as_str() {
-        "open" => ("bad", "open: nobody calls"),
-        "half_open" => ("waiting", "trying again"),
-        _ => ("good", "closed: all well"),
+        "open" => ("bad", "open"),
+        "half_open" => ("waiting", "half open"),
+        _ => ("good", "closed"),
     };
     Breaker {
         name: view.dependency.clone(),

@@ -1,7 +1,7 @@
 //! `/config` and `/doctor`: what an operator asks a running server about itself.
 
 use axum::{Json, extract};
-use postrider::doctor::{Finding, Severity};
+use postrider_inspect::doctor::{Finding, Severity};
 use postrider_web::{Scope, require};
 use serde::Serialize;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Dead letters, as every door shows them; redriven and archived by one order that any process carries out.
+//! Dead letters: listing, preview, and redrive and archive operations that any process runs.
 
 mod view;
 
@@ -11,177 +11,180 @@ use time::OffsetDateTime;
 
 use super::{
     Operate,
-    filter::{Filter, Unreadable},
+    filter::{Filter, FilterError},
 };
-pub use view::{AttemptView, DeedView, GroupView, ItemView, LetterView, OperationView, Preview};
+pub use view::{AttemptView, AuditView, GroupView, ItemView, LetterView, OperationView, Preview};
 
-/// A preview counts up to here.
-const COUNTED: i64 = 1_000_000;
+/// A preview counts up to this number.
+const MAX_COUNT: i64 = 1_000_000;
 
-/// A preview shows so many.
-const SAMPLE: u32 = 10;
+/// Number of dead letters in a preview.
+const SAMPLE_SIZE: u32 = 10;
 
 const NOW: &str = "select clock_timestamp()";
 
-/// Why there is no answer.
+/// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
-    /// The filter can't be read.
+pub enum OperateError {
+    /// The filter is invalid.
     #[error(transparent)]
-    Filter(#[from] Unreadable),
-    /// The order asks for something that can't be.
+    Filter(#[from] FilterError),
+    /// A value is invalid.
     #[error("{field}: {problem}")]
     Value {
-        /// Which part of it.
+        /// The field.
         field: &'static str,
         /// What is wrong.
         problem: String,
     },
-    /// The engine failed.
+    /// The database failed.
     #[error(transparent)]
-    Engine(#[from] Error),
+    Library(#[from] Error),
 }
 
-impl From<sqlx::Error> for Refused {
+impl From<sqlx::Error> for OperateError {
     fn from(error: sqlx::Error) -> Self {
-        Self::Engine(error.into())
+        Self::Library(error.into())
     }
 }
 
-/// What an operator asks for, in their words.
+/// A request to change dead letters.
 #[derive(Debug, Clone, Default)]
-pub struct Wish<'a> {
-    /// Which are meant, in the filter language.
+pub struct Request<'a> {
+    /// Which dead letters, in the filter language.
     pub filter: &'a str,
-    /// At most so many per second.
+    /// Maximum rate, per second.
     pub rate: Option<f64>,
-    /// At most so many in all.
-    pub most: Option<i64>,
-    /// Yes, although what is redriven may be stale by now.
+    /// Maximum number of dead letters.
+    pub limit: Option<i64>,
+    /// Redrive items that may be stale, too.
     pub allow_stale: bool,
 }
 
-impl Wish<'_> {
-    fn check(&self) -> Result<(), Refused> {
-        let wrong = |field, problem: &str| {
+impl Request<'_> {
+    fn check(&self) -> Result<(), OperateError> {
+        let invalid = |field, problem: &str| {
             let problem = problem.into();
-            Err(Refused::Value { field, problem })
+            Err(OperateError::Value { field, problem })
         };
         let rates = 0.001..=1_000_000.0;
         if self.rate.is_some_and(|rate| !rates.contains(&rate)) {
-            return wrong("rate", "from 0.001 to 1000000 per second");
+            return invalid("rate", "must be from 0.001 to 1000000 per second");
         }
-        if self.most.is_some_and(|most| most < 1) {
-            return wrong("most", "at least 1");
+        if self.limit.is_some_and(|limit| limit < 1) {
+            return invalid("most", "must be at least 1");
         }
         Ok(())
     }
 }
 
 impl Operate {
-    async fn meant(&self, line: &str) -> Result<postrider::dead_letter::Filter, Refused> {
+    async fn resolve(&self, line: &str) -> Result<postrider::dead_letter::Filter, OperateError> {
         let filter = Filter::parse(line)?;
         let now: OffsetDateTime = sqlx::query_scalar(NOW).fetch_one(&self.pool).await?;
         Ok(filter.resolve(now))
     }
 
-    /// A page of dead letters, the newest first.
+    /// A page of dead letters, newest first.
     pub async fn dead(
         &self,
         filter: &str,
         after: Option<&Cursor>,
         limit: u32,
-    ) -> Result<Vec<LetterView>, Refused> {
-        let filter = self.meant(filter).await?;
+    ) -> Result<Vec<LetterView>, OperateError> {
+        let filter = self.resolve(filter).await?;
         let found = self.letters.list(&self.pool, &filter, after, limit).await?;
         Ok(found.into_iter().map(Into::into).collect())
     }
 
-    /// Dead letters by cause, the most frequent first.
-    pub async fn dead_groups(&self, filter: &str) -> Result<Vec<GroupView>, Refused> {
-        let filter = self.meant(filter).await?;
+    /// Dead letters by cause, most frequent first.
+    pub async fn dead_groups(&self, filter: &str) -> Result<Vec<GroupView>, OperateError> {
+        let filter = self.resolve(filter).await?;
         let groups = self.letters.groups(&self.pool, &filter).await?;
         Ok(groups.into_iter().map(Into::into).collect())
     }
 
-    /// One item with its payload and its history, dead or not; none if there is no such row (any more).
-    pub async fn item(&self, work_table: &str, id: i64) -> Result<Option<ItemView>, Refused> {
+    /// One item with its payload and history, dead or not; none if its row does not exist (any more).
+    pub async fn item(&self, work_table: &str, id: i64) -> Result<Option<ItemView>, OperateError> {
         let detail = self.letters.show(&self.pool, work_table, id).await?;
         Ok(detail.map(|detail| ItemView::new(work_table, id, detail)))
     }
 
-    /// How many an order would change, and a few of them.
-    pub async fn preview(&self, filter: &str) -> Result<Preview, Refused> {
-        let meant = self.meant(filter).await?;
-        let count = self.letters.count(&self.pool, &meant, COUNTED).await?;
-        let sample = self.letters.list(&self.pool, &meant, None, SAMPLE).await?;
+    /// What an operation with this filter would change.
+    pub async fn preview(&self, filter: &str) -> Result<Preview, OperateError> {
+        let resolved = self.resolve(filter).await?;
+        let count = self.letters.count(&self.pool, &resolved, MAX_COUNT).await?;
+        let sample = self
+            .letters
+            .list(&self.pool, &resolved, None, SAMPLE_SIZE)
+            .await?;
         Ok(Preview {
             filter: Filter::parse(filter)?.to_string(),
             matching: count,
-            more: count == COUNTED,
+            more: count == MAX_COUNT,
             sample: sample.into_iter().map(Into::into).collect(),
         })
     }
 
-    /// The same for an order as it would be taken.
-    pub async fn preview_of(&self, wish: &Wish<'_>) -> Result<Preview, Refused> {
-        wish.check()?;
-        let mut preview = self.preview(wish.filter).await?;
-        if let Some(most) = wish.most.filter(|most| *most <= preview.matching) {
-            preview.matching = most;
+    /// What this request would change.
+    pub async fn preview_request(&self, request: &Request<'_>) -> Result<Preview, OperateError> {
+        request.check()?;
+        let mut preview = self.preview(request.filter).await?;
+        if let Some(limit) = request.limit.filter(|limit| *limit <= preview.matching) {
+            preview.matching = limit;
             preview.more = false;
             preview
                 .sample
-                .truncate(usize::try_from(most).unwrap_or(usize::MAX));
+                .truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         }
         Ok(preview)
     }
 
-    /// Takes an order. What it can do at once is done when this returns; any process goes on with the rest.
-    pub async fn act(
+    /// Submits an operation and runs its first batch; any process continues with the rest.
+    pub async fn submit(
         &self,
         action: Action,
         operator: &Operator,
-        wish: &Wish<'_>,
-    ) -> Result<OperationView, Refused> {
-        wish.check()?;
+        request: &Request<'_>,
+    ) -> Result<OperationView, OperateError> {
+        request.check()?;
         let order = Order {
-            rate: wish.rate,
-            most: wish.most,
-            confirmed: wish.allow_stale,
-            ..Order::new(action, self.meant(wish.filter).await?)
+            rate: request.rate,
+            most: request.limit,
+            confirmed: request.allow_stale,
+            ..Order::new(action, self.resolve(request.filter).await?)
         };
-        let taken = self.letters.submit(&self.pool, operator, &order).await?;
+        let submitted = self.letters.submit(&self.pool, operator, &order).await?;
         tracing::info!(
             by = operator.name,
-            operation = taken.id,
+            operation = submitted.id,
             action = action.as_str(),
-            filter = wish.filter,
-            rate = wish.rate,
+            filter = request.filter,
+            rate = request.rate,
             reason = operator.reason,
-            "dead letters are to be changed"
+            "operation on dead letters submitted"
         );
-        // The first piece at once: whoever redrives one has it done with the answer.
-        let stepped = self.letters.step(&self.pool, taken.id).await;
+        // Run the first batch now: redriving a single item is done with the response.
+        let stepped = self.letters.step(&self.pool, submitted.id).await;
         if matches!(stepped, Ok(Step::Done | Step::Over)) {
             self.wake();
         }
-        let latest = self.letters.operation(&self.pool, taken.id).await?;
-        Ok(latest.unwrap_or(taken).into())
+        let latest = self.letters.operation(&self.pool, submitted.id).await?;
+        Ok(latest.unwrap_or(submitted).into())
     }
 
-    /// Orders, the newest first.
+    /// Operations, newest first.
     pub async fn operations(
         &self,
         before: Option<i64>,
         limit: i64,
-    ) -> Result<Vec<OperationView>, Refused> {
+    ) -> Result<Vec<OperationView>, OperateError> {
         let found = self.letters.operations(&self.pool, before, limit).await?;
         Ok(found.into_iter().map(Into::into).collect())
     }
 
-    /// An order and how far it has come.
-    pub async fn operation(&self, id: i64) -> Result<Option<OperationView>, Refused> {
+    /// An operation and its progress.
+    pub async fn operation(&self, id: i64) -> Result<Option<OperationView>, OperateError> {
         Ok(self
             .letters
             .operation(&self.pool, id)
@@ -189,18 +192,14 @@ impl Operate {
             .map(Into::into))
     }
 
-    /// Ends an order early; what it has done stays done.
+    /// Stops an operation; what it has changed stays changed.
     pub async fn stop(
         &self,
         operator: &Operator,
         id: i64,
-    ) -> Result<Option<OperationView>, Refused> {
+    ) -> Result<Option<OperationView>, OperateError> {
         if self.letters.stop(&self.pool, operator, id).await? {
-            tracing::info!(
-                by = operator.name,
-                operation = id,
-                "an operation was stopped"
-            );
+            tracing::info!(by = operator.name, operation = id, "operation stopped");
         }
         self.operation(id).await
     }

@@ -1,8 +1,7 @@
-//! The filter language: one line of words that says which dead letters are meant, the same in the API, the console and on
-//! the command line.
+//! The filter language: one line of words that selects dead letters, the same in the API, the console and the CLI.
 //!
-//! `service:orders code:TIMEOUT since:2h "connection refused"`: every word must fit. A word without a name is looked for in
-//! the failure's message. A value with spaces goes in double quotes, in which `\"` and `\\` stand for themselves.
+//! `service:orders code:TIMEOUT since:2h "connection refused"`: every word must match. A word without a name is searched
+//! in the failure's message. A value with spaces goes in double quotes, in which `\"` and `\\` are escapes.
 
 #[cfg(test)]
 mod tests;
@@ -15,7 +14,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::services;
 
-/// The words that are known, and what each means.
+/// The known words and their meanings.
 pub const WORDS: [(&str, &str); 8] = [
     ("service", "of this service"),
     ("table", "of this work table"),
@@ -27,23 +26,23 @@ pub const WORDS: [(&str, &str); 8] = [
     ("cause", "of this group, as the groups name it"),
     (
         "since",
-        "given up since: 2h, 30m, or a time such as 2026-01-31T12:00:00Z",
+        "failed since: 2h, 30m, or a time such as 2026-01-31T12:00:00Z",
     ),
-    ("until", "given up before: 2h (that long ago), or a time"),
+    ("until", "failed before: 2h (ago), or a time"),
     ("id", "these items, e.g. id:1,2,3; needs table"),
 ];
 
-/// A word that can't be read, and why.
+/// An invalid word.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{word}: {problem}")]
-pub struct Unreadable {
-    /// The word, as it stands.
+pub struct FilterError {
+    /// The word.
     pub word: String,
     /// What is wrong with it.
     pub problem: String,
 }
 
-impl Unreadable {
+impl FilterError {
     fn new(word: impl Into<String>, problem: impl Into<String>) -> Self {
         Self {
             word: word.into(),
@@ -52,12 +51,12 @@ impl Unreadable {
     }
 }
 
-/// A point in time as somebody wrote it.
+/// A point in time as written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
-    /// So long ago.
+    /// This long ago.
     Ago(std::time::Duration),
-    /// Then.
+    /// At this time.
     At(OffsetDateTime),
 }
 
@@ -73,7 +72,7 @@ impl When {
     }
 }
 
-/// A filter as it was written.
+/// A filter as written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Of this service.
@@ -86,9 +85,9 @@ pub struct Filter {
     pub code: Option<String>,
     /// Of this group.
     pub cause: Option<String>,
-    /// Given up since then.
+    /// Failed since then.
     pub since: Option<When>,
-    /// Given up before then.
+    /// Failed before then.
     pub until: Option<When>,
     /// These items.
     pub ids: Vec<i64>,
@@ -97,34 +96,31 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Reads a line of words. Nothing fits everything.
-    pub fn parse(line: &str) -> Result<Self, Unreadable> {
+    /// Parses a line of words. An empty line matches everything.
+    pub fn parse(line: &str) -> Result<Self, FilterError> {
         let mut filter = Self::default();
         for word in text::words(line)? {
-            filter.take(word)?;
+            filter.add(word)?;
         }
         if filter.ids.is_empty() || filter.table.is_some() {
             return Ok(filter);
         }
-        Err(Unreadable::new(
+        Err(FilterError::new(
             "id",
             "needs the work table, too: table:NAME id:1,2",
         ))
     }
 
-    /// Nothing is left out.
+    /// Matches everything.
     #[must_use]
-    pub fn is_everything(&self) -> bool {
+    pub fn matches_everything(&self) -> bool {
         *self == Self::default()
     }
 
-    fn take(&mut self, word: text::Word) -> Result<(), Unreadable> {
+    fn add(&mut self, word: text::Word) -> Result<(), FilterError> {
         let value = word.value;
         let once = |slot: &mut Option<String>, name: &str| match slot {
-            Some(_) => Err(Unreadable::new(
-                name,
-                "is there twice; one of them can't fit",
-            )),
+            Some(_) => Err(FilterError::new(name, "appears twice")),
             None => {
                 *slot = Some(value.clone());
                 Ok(())
@@ -163,7 +159,7 @@ impl Filter {
             Some("id") => {
                 for id in value.split(',') {
                     let id = id.trim().parse().map_err(|_| {
-                        Unreadable::new(
+                        FilterError::new(
                             format!("id:{value}"),
                             "write whole numbers with commas between: id:1,2,3",
                         )
@@ -174,30 +170,32 @@ impl Filter {
             }
             Some(name) => {
                 let names = WORDS.map(|(name, _)| name).join(", ");
-                Err(Unreadable::new(
+                Err(FilterError::new(
                     format!("{name}:"),
                     format!(
-                        "is not known; the words are {names}; to look for it in messages, put it in quotes: \"{name}:…\""
+                        "is unknown; the words are {names}; to search for it in messages, put it in quotes: \"{name}:…\""
                     ),
                 ))
             }
         }
     }
 
-    /// The engine's filter; `now` is the database's time.
+    /// The library's filter; `now` is the database's time.
     #[must_use]
     pub fn resolve(&self, now: OffsetDateTime) -> dead_letter::Filter {
-        let of_service = self.service.as_ref().map(|service| {
+        let service_tables = self.service.as_ref().map(|service| {
             services::named_tables()
                 .filter(|(name, _)| name == service)
                 .flat_map(|(_, tables)| tables)
                 .map(str::to_owned)
                 .collect::<Vec<String>>()
         });
-        let tables = match (&self.table, of_service) {
-            (Some(table), Some(of_service)) if !of_service.contains(table) => Some(Vec::new()),
+        let tables = match (&self.table, service_tables) {
+            (Some(table), Some(service_tables)) if !service_tables.contains(table) => {
+                Some(Vec::new())
+            }
             (Some(table), _) => Some(vec![table.clone()]),
-            (None, of_service) => of_service,
+            (None, service_tables) => service_tables,
         };
         dead_letter::Filter {
             work_tables: tables,
@@ -212,40 +210,40 @@ impl Filter {
     }
 }
 
-/// One of a list that never changes while the program runs.
+/// Checks a value against a fixed list.
 fn known(
     value: &str,
     name: &str,
     all: impl Iterator<Item = &'static str>,
-) -> Result<(), Unreadable> {
+) -> Result<(), FilterError> {
     let all: Vec<&str> = all.collect();
     if all.contains(&value) {
         return Ok(());
     }
-    Err(Unreadable::new(
+    Err(FilterError::new(
         format!("{name}:{value}"),
         format!("there is no such {name}; there are {}", all.join(", ")),
     ))
 }
 
-fn when(slot: &mut Option<When>, name: &str, value: &str) -> Result<(), Unreadable> {
-    let unreadable = || {
-        Unreadable::new(
+fn when(slot: &mut Option<When>, name: &str, value: &str) -> Result<(), FilterError> {
+    let invalid = || {
+        FilterError::new(
             format!("{name}:{value}"),
             "write how long ago, such as 30m, 2h or 7d, or a time such as 2026-01-31T12:00:00Z",
         )
     };
     let when = match OffsetDateTime::parse(value, &Rfc3339) {
         Ok(at) => When::At(at),
-        Err(_) => When::Ago(duration::parse(value).ok_or_else(unreadable)?),
+        Err(_) => When::Ago(duration::parse(value).ok_or_else(invalid)?),
     };
     match slot.replace(when) {
         None => Ok(()),
-        Some(_) => Err(Unreadable::new(name, "is there twice")),
+        Some(_) => Err(FilterError::new(name, "appears twice")),
     }
 }
 
-/// As it would be written: reading it gives the same filter.
+/// In canonical form: parsing it gives the same filter.
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut words = Vec::new();

@@ -1,4 +1,4 @@
-//! The API for operators. To see needs the scope `read`, to act `operate`.
+//! The operators' API. Reading needs the scope `read`, changing `operate`.
 
 mod dead;
 
@@ -6,19 +6,19 @@ use axum::extract::{FromRef, State};
 use postrider_web::{Json, Path, Problem, Scope, error_code::codes::INVALID_VALUE, require};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{Operate, dead::Refused, overview::Overview, trace::TimelineView};
+use super::{Operate, dead::OperateError, overview::Overview, timeline::TimelineView};
 use crate::http;
 
 /// The error codes of this API.
 pub mod codes {
     postrider_web::error_codes! {
-        /// A filter that can't be read.
-        INVALID_FILTER = "invalid-filter", BAD_REQUEST, "The filter cannot be read";
-        /// No such item.
-        ITEM_NOT_FOUND = "item-not-found", NOT_FOUND, "No such item of work";
-        /// An id that nobody knows.
-        TRACE_NOT_FOUND = "trace-not-found", NOT_FOUND, "Nothing is known under this id";
-        /// No such order over dead letters.
+        /// The filter is invalid.
+        INVALID_FILTER = "invalid-filter", BAD_REQUEST, "The filter is invalid";
+        /// No such work item.
+        ITEM_NOT_FOUND = "item-not-found", NOT_FOUND, "No such work item";
+        /// No service knows this id.
+        TRACE_NOT_FOUND = "trace-not-found", NOT_FOUND, "Nothing has this id";
+        /// No such operation.
         OPERATION_NOT_FOUND = "operation-not-found", NOT_FOUND, "No such operation";
     }
 }
@@ -29,20 +29,20 @@ impl FromRef<http::State> for Operate {
     }
 }
 
-impl From<Refused> for Problem {
-    fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::Filter(unreadable) => Self::new(
+impl From<OperateError> for Problem {
+    fn from(error: OperateError) -> Self {
+        match error {
+            OperateError::Filter(invalid) => Self::new(
                 &codes::INVALID_FILTER,
-                format!("The filter was refused: {unreadable}."),
+                format!("The filter is invalid: {invalid}."),
             )
-            .field("filter", unreadable.to_string()),
-            Refused::Value { field, problem } => Self::new(
+            .field("filter", invalid.to_string()),
+            OperateError::Value { field, problem } => Self::new(
                 &INVALID_VALUE,
-                format!("The value of `{field}` was refused: {problem}."),
+                format!("The value of {field} is invalid: it {problem}."),
             )
             .field(field, problem),
-            Refused::Engine(error) => error.into(),
+            OperateError::Library(error) => error.into(),
         }
     }
 }
@@ -51,7 +51,7 @@ impl From<Refused> for Problem {
 pub fn routes() -> OpenApiRouter<http::State> {
     let read = OpenApiRouter::new()
         .routes(routes!(overview))
-        .routes(routes!(trace))
+        .routes(routes!(timeline))
         .routes(routes!(dead::list))
         .routes(routes!(dead::groups))
         .routes(routes!(dead::item))
@@ -66,10 +66,10 @@ pub fn routes() -> OpenApiRouter<http::State> {
     read.merge(operate)
 }
 
-/// How everything is.
+/// Get the overview.
 ///
-/// What waits, what was done in the last quarter of an hour, what was given up, and who is at work, for all processes on
-/// this database. The answer may be a second old; counts end at 10,000 and say so.
+/// Queue depths, throughput of the last fifteen minutes, dead letters, breakers, leaders and workers of all processes on
+/// this database. It may be a second old; counts are bounded at 10,000.
 #[utoipa::path(get, path = "/overview", tag = "operations", security(("bearer" = ["read"])), responses(
     (status = 200, description = "each service, breakers, leaders, workers", body = Overview),
 ))]
@@ -78,25 +78,25 @@ async fn overview(State(operate): State<Operate>) -> Result<Json<Overview>, Prob
     Ok(Json((*overview).clone()))
 }
 
-/// Everything that is known under an id, oldest first.
+/// Get the timeline of an id, oldest event first.
 ///
 /// The id or key of an order, a payment, an export job or input, a file job, row, artifact or notification, a protocol, a
-/// message, a W3C trace id, or an item of work as `table/number`.
+/// message, a W3C trace id, or a work item as `table/number`.
 #[utoipa::path(get, path = "/traces/{id}", tag = "operations", security(("bearer" = ["read"])), params(
     ("id" = String, Path, description = "any id or key"),
 ), responses(
-    (status = 200, description = "what it is, and what happened to it", body = TimelineView),
-    (status = 404, description = "nothing is known under this id"),
+    (status = 200, description = "the items with this id, and their events", body = TimelineView),
+    (status = 404, description = "nothing has this id"),
 ))]
-async fn trace(
+async fn timeline(
     State(operate): State<Operate>,
     Path(id): Path<String>,
 ) -> Result<Json<TimelineView>, Problem> {
-    let timeline = operate.trace(&id).await?;
+    let timeline = operate.timeline(&id).await?;
     timeline.map(Json).ok_or_else(|| {
         Problem::new(
             &codes::TRACE_NOT_FOUND,
-            "Nothing is known under this id: it was never given, is misspelt, or its retention is over.",
+            "Nothing has this id: it never existed, is misspelt, or is past its retention.",
         )
     })
 }

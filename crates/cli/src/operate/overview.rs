@@ -1,7 +1,7 @@
-//! How everything is: what waits, what was done, what was given up, and who is at work.
+//! The overview: queue depths, throughput, dead letters, breakers, leaders and workers.
 //!
-//! Everything comes from the database, so every process can answer for all of them. An answer is kept for a moment and
-//! shared; of what was done only the latest piece is counted anew.
+//! Everything comes from the database, so every process can answer for all of them. An overview is cached for a moment
+//! and shared; of past intervals only the latest is counted again.
 
 mod collect;
 mod view;
@@ -21,56 +21,56 @@ pub use view::{
 
 use crate::services;
 
-/// An answer is good for so long, and longer where it takes long to find.
-const FRESH: Duration = Duration::from_secs(1);
+/// How long an overview is cached; longer if it was expensive.
+const CACHE_TTL: Duration = Duration::from_secs(1);
 const COST_FACTOR: u32 = 10;
 
 /// How far back the charts go.
 const WINDOW_SECONDS: i64 = 15 * 60;
 
-/// What ended this long ago has committed, as good as certainly, and is not counted again.
+/// What ended this long ago has almost certainly committed and is not counted again.
 const SETTLED_SECONDS: i64 = 10;
 
-/// Looks at the database for everybody in this process.
-pub struct Watch {
-    survey: QueueStats,
-    memory: Mutex<Memory>,
+/// Caches the overview for this process.
+pub struct OverviewCache {
+    stats: QueueStats,
+    state: Mutex<CacheState>,
 }
 
 #[derive(Default)]
-struct Memory {
+struct CacheState {
     latest: Option<(Arc<Overview>, Instant)>,
     tallies: Tallies,
-    /// Up to here (in seconds since 1970) nothing is counted again.
+    /// Intervals before this time (in seconds since 1970) are not counted again.
     counted: i64,
 }
 
-/// By the beginning of the piece of time, work table and what it was.
+/// By start of the interval, work table and outcome.
 type Tallies = BTreeMap<(i64, String, String), i64>;
 
-impl Default for Watch {
+impl Default for OverviewCache {
     /// Over all work tables.
     fn default() -> Self {
         Self {
-            survey: QueueStats::new(services::work_tables()),
-            memory: Mutex::default(),
+            stats: QueueStats::new(services::work_tables()),
+            state: Mutex::default(),
         }
     }
 }
 
-impl Watch {
-    /// The latest answer, or a new one. Who comes while somebody looks gets what that one finds.
-    pub async fn look(&self, pool: &PgPool) -> Result<Arc<Overview>> {
-        let mut memory = self.memory.lock().await;
-        if let Some((overview, until)) = &memory.latest
+impl OverviewCache {
+    /// The cached overview, or a new one. Concurrent callers share one query.
+    pub async fn get(&self, pool: &PgPool) -> Result<Arc<Overview>> {
+        let mut state = self.state.lock().await;
+        if let Some((overview, until)) = &state.latest
             && Instant::now() < *until
         {
             return Ok(Arc::clone(overview));
         }
-        let begun = Instant::now();
-        let overview = Arc::new(collect::collect(&self.survey, pool, &mut memory).await?);
-        let fresh = FRESH.max(begun.elapsed() * COST_FACTOR);
-        memory.latest = Some((Arc::clone(&overview), Instant::now() + fresh));
+        let started = Instant::now();
+        let overview = Arc::new(collect::collect(&self.stats, pool, &mut state).await?);
+        let ttl = CACHE_TTL.max(started.elapsed() * COST_FACTOR);
+        state.latest = Some((Arc::clone(&overview), Instant::now() + ttl));
         Ok(overview)
     }
 }

@@ -1,5 +1,5 @@
-//! Goes on with what operators asked to be done to many dead letters. Any number of processes may: each piece is one
-//! transaction that only one of them gets, and the pace is kept by the database.
+//! Runs redrive and archive operations. Any number of processes may: each batch is one transaction that only one of them
+//! gets, and the database enforces the rate.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::services;
 
-/// How often somebody looks whether there is anything to do; and the longest that a slow order is left alone.
-const LOOK: Duration = Duration::from_millis(500);
+/// Poll interval, and the longest pause of a slow operation.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-const WAITS: &str = "an operation over dead letters can't go on now";
+const PAUSED: &str = "an operation on dead letters paused; retrying";
 
-/// Pieces of one order before the next has its turn.
-const PIECES: u32 = 10;
+/// Batches of one operation before the next has its turn.
+const BATCHES_PER_TURN: u32 = 10;
 
-/// Works until the stop, over this database and the wallet's own if there is one.
+/// Runs until the stop, on this database and the wallet's own, if it has one.
 pub async fn run(pool: PgPool, wallet: Option<PgPool>, stop: CancellationToken) -> Result<()> {
     let letters = services::dead_letters(wallet)?;
     let waker = Waker::new(pool.clone());
@@ -29,8 +29,8 @@ pub async fn run(pool: PgPool, wallet: Option<PgPool>, stop: CancellationToken) 
         let wait = match round(&pool, &letters, &waker).await {
             Ok(wait) => wait,
             Err(error) => {
-                tracing::warn!(%error, "{WAITS}");
-                LOOK
+                tracing::warn!(%error, "{PAUSED}");
+                POLL_INTERVAL
             }
         };
         if stop
@@ -43,12 +43,12 @@ pub async fn run(pool: PgPool, wallet: Option<PgPool>, stop: CancellationToken) 
     }
 }
 
-/// Gives each order its turn; says how long to wait for the next.
+/// Gives each operation its turn; returns the pause before the next round.
 async fn round(pool: &PgPool, letters: &DeadLetters, waker: &Waker) -> Result<Duration> {
-    let mut wait = LOOK;
+    let mut wait = POLL_INTERVAL;
     for id in letters.open_operations(pool).await? {
         let mut changed = false;
-        for _ in 0..PIECES {
+        for _ in 0..BATCHES_PER_TURN {
             match letters.step(pool, id).await {
                 Ok(Step::Done) => (changed, wait) = (true, Duration::ZERO),
                 Ok(Step::Early(early)) => {
@@ -60,9 +60,9 @@ async fn round(pool: &PgPool, letters: &DeadLetters, waker: &Waker) -> Result<Du
                     changed = true;
                     break;
                 }
-                // Another one may be about a database that is there.
+                // Other operations may be on a database that is available.
                 Err(error) => {
-                    tracing::warn!(%error, operation = id, "{WAITS}");
+                    tracing::warn!(%error, operation = id, "{PAUSED}");
                     break;
                 }
             }

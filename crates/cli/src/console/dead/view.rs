@@ -1,4 +1,4 @@
-//! Letters, causes and orders as rows.
+//! Dead letters, causes and operations as rows.
 
 use crate::operate::{
     dead::{GroupView, LetterView, OperationView},
@@ -7,7 +7,7 @@ use crate::operate::{
 
 use super::super::format::{self, When};
 
-/// One letter.
+/// A dead letter.
 pub(super) struct Letter {
     pub table: String,
     pub id: i64,
@@ -19,7 +19,7 @@ pub(super) struct Letter {
 }
 
 impl Letter {
-    /// What a box on a form says.
+    /// Its value in forms.
     pub fn key(&self) -> String {
         key(&self.table, self.id)
     }
@@ -29,7 +29,7 @@ impl Letter {
     }
 }
 
-/// A letter as a form names it.
+/// An item as forms name it.
 pub(super) fn key(table: &str, id: i64) -> String {
     format!("{table}/{id}")
 }
@@ -48,7 +48,7 @@ impl From<LetterView> for Letter {
     }
 }
 
-/// Letters with one cause.
+/// Dead letters with the same cause.
 pub(super) struct Group {
     pub count: String,
     pub cause: String,
@@ -77,11 +77,11 @@ impl From<GroupView> for Group {
     }
 }
 
-/// An order over many.
+/// A redrive or archive operation.
 pub(super) struct Operation {
     pub id: i64,
     pub action: String,
-    pub pace: String,
+    pub rate: String,
     pub state: String,
     pub class: &'static str,
     pub which: String,
@@ -103,9 +103,9 @@ impl From<OperationView> for Operation {
         };
         Self {
             id: view.id,
-            pace: view
-                .rate
-                .map_or_else(String::new, |rate| format!("{rate} a second")),
+            rate: view.rate.map_or_else(String::new, |rate| {
+                format!("up to {}/s", format::rate(rate))
+            }),
             class,
             stoppable: view.state == "running",
             which: which(&view.filter),
@@ -121,7 +121,7 @@ impl From<OperationView> for Operation {
     }
 }
 
-/// The engine's filter, in few words.
+/// The filter in a few words.
 fn which(filter: &serde_json::Value) -> String {
     let parts = filter.as_object().into_iter().flatten();
     let text = |value: &serde_json::Value| match value {

@@ -1,4 +1,4 @@
-//! One service in a card: what it does now, and how that went lately.
+//! One service as a card: its current state and recent history.
 
 use crate::{
     operate::overview::{Point, ServiceView},
@@ -8,10 +8,10 @@ use crate::{
 use super::super::{
     chart::{Chart, Spark},
     format,
-    history::Seen,
+    history::Sample,
 };
 
-/// A service at a glance.
+/// A service as a card.
 pub(in super::super) struct Card {
     pub title: String,
     /// Its page, if it has one.
@@ -28,18 +28,18 @@ pub(in super::super) struct Card {
     pub parked: String,
     pub dead: String,
     pub has_dead: bool,
-    /// Parts of what ended, in hundredths: at the first attempt, after a retry, given up.
+    /// Shares of what ended, in per cent: on the first attempt, after a retry, dead.
     pub first_width: f64,
     pub after_width: f64,
     pub dead_width: f64,
     pub first: String,
-    pub in_the_end: String,
+    pub eventually: String,
     pub ended: bool,
     pub chart: Chart,
 }
 
 impl Card {
-    pub fn new(service: &ServiceView, past: &[Seen]) -> Self {
+    pub fn new(service: &ServiceView, past: &[Sample]) -> Self {
         let known = services::descriptions().find(|known| known.name == service.name);
         let success = &service.success;
         let ended = success.first_attempt + success.after_retry + success.dead;
@@ -53,13 +53,13 @@ impl Card {
             link: known.map_or(String::new(), |known| format!("/services/{}", known.name)),
             name: service.name.clone(),
             done: format::rate(service.done_per_minute),
-            done_spark: Spark::of(&done, 1.0, "done, over time"),
+            done_spark: Spark::of(&done, 1.0, "throughput over time"),
             due: format::amount(service.ready),
-            due_spark: Spark::of(&due, 1.0, "due, over time"),
+            due_spark: Spark::of(&due, 1.0, "due items over time"),
             oldest: service
                 .oldest_seconds
                 .map_or("none".to_owned(), format::span),
-            oldest_spark: Spark::of(&ages, 1.0, "age of the oldest, over time"),
+            oldest_spark: Spark::of(&ages, 1.0, "age of the oldest due item over time"),
             leased: format::amount(service.leased),
             later: format::amount(service.waiting),
             parked: format::amount(service.parked),
@@ -69,14 +69,14 @@ impl Card {
             after_width: hundredths(success.after_retry),
             dead_width: hundredths(success.dead),
             first: percent(success.first_attempt, ended),
-            in_the_end: percent(success.first_attempt + success.after_retry, ended),
+            eventually: percent(success.first_attempt + success.after_retry, ended),
             ended: ended > 0,
             chart: Chart::of(&done, &of(|p| p.retries), &of(|p| p.dead)),
         }
     }
 
-    /// In the order of the bar; what goes between the services comes last.
-    pub fn place(&self) -> usize {
+    /// Its position: in the order of the navigation, messages last.
+    pub fn position(&self) -> usize {
         services::descriptions()
             .position(|service| service.name == self.name)
             .unwrap_or(usize::MAX)
@@ -90,13 +90,13 @@ impl Card {
         )
     }
 
-    /// Where the second part of the bar ends.
+    /// Where the last part of the bar starts.
     pub fn dead_from(&self) -> f64 {
         self.first_width + self.after_width
     }
 }
 
-/// One value of each piece of time that is over.
+/// One value per completed interval.
 fn values(series: &[Point], of: impl Fn(&Point) -> i64) -> Vec<f64> {
     let over = series.len().saturating_sub(1);
     #[expect(clippy::cast_precision_loss, reason = "a place on a chart")]
@@ -107,7 +107,7 @@ fn values(series: &[Point], of: impl Fn(&Point) -> i64) -> Vec<f64> {
         .collect()
 }
 
-/// One value of all services together.
+/// The sum over all services.
 pub(super) fn sum(services: &[ServiceView], of: impl Fn(&Point) -> i64) -> Vec<f64> {
     let mut all: Vec<f64> = Vec::new();
     for service in services {
@@ -123,7 +123,7 @@ pub(super) fn sum(services: &[ServiceView], of: impl Fn(&Point) -> i64) -> Vec<f
     all
 }
 
-/// What part this was of all that ended, in each piece of time; where nothing ended it is as it was before.
+/// The share of all that ended, per interval; an interval without any repeats the previous value.
 pub(super) fn shares(services: &[ServiceView], of: impl Fn(&Point) -> i64) -> Vec<f64> {
     let part = sum(services, of);
     let ended = sum(services, |point| point.done + point.dead);
@@ -144,7 +144,7 @@ fn share(part: i64, whole: i64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-/// In hundredths, rounded down: what is not all is not said to be.
+/// In per cent, rounded down: 99.99 % is never shown as 100 %.
 pub(in super::super) fn percent(part: i64, whole: i64) -> String {
     share(part, whole).map_or("–".to_owned(), |share| {
         let tenths = (share * 1000.0).floor() / 10.0;
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_all_is_not_said_to_be() {
+    fn percentages_are_rounded_down() {
         assert_eq!(percent(99_999, 100_000), "99.9 %");
         assert_eq!(percent(5, 5), "100 %");
         assert_eq!(percent(0, 0), "–");

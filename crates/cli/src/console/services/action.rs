@@ -17,7 +17,7 @@ use super::{
     },
     find,
 };
-use crate::{operate::trace::Subject, services};
+use crate::{operate::timeline::Subject, services};
 
 /// Maximum length of a reason, in characters.
 pub(super) const MAX_REASON: usize = 500;

@@ -1,4 +1,4 @@
-//! What is told about dead letters, groups and orders.
+//! Dead letters, groups and operations as the API shows them.
 
 use postrider::{
     attempts::Attempt,
@@ -12,13 +12,13 @@ use utoipa::ToSchema;
 
 use crate::services;
 
-/// An item that was given up.
+/// A dead letter.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct LetterView {
     /// Its work table.
     #[schema(example = "orders.outbox_orders")]
     pub work_table: String,
-    /// Its number there.
+    /// Its id in that table.
     pub id: i64,
     /// The service that it belongs to.
     pub service: String,
@@ -31,19 +31,19 @@ pub struct LetterView {
     pub category: Option<String>,
     /// Its message.
     pub message: Option<String>,
-    /// What it has in common with others: code and message without the particulars.
+    /// Code and message without details; the same for all of a group.
     pub cause: String,
     /// Failed attempts.
     pub attempts: i32,
     /// Lost workers.
     pub losses: i32,
-    /// When it was given up.
+    /// When it failed for the last time.
     #[serde(with = "time::serde::rfc3339")]
     pub died_at: OffsetDateTime,
 }
 
 impl LetterView {
-    /// Where the next page begins.
+    /// The cursor of the next page.
     #[must_use]
     pub fn cursor(&self) -> Cursor {
         Cursor {
@@ -72,7 +72,7 @@ impl From<DeadLetter> for LetterView {
     }
 }
 
-/// Dead letters with one cause.
+/// Dead letters with the same cause.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct GroupView {
     /// The work table.
@@ -83,17 +83,17 @@ pub struct GroupView {
     pub kind: String,
     /// The failure's code.
     pub code: String,
-    /// What they have in common; in a filter `cause:"…"`.
+    /// Their cause; in a filter `cause:"…"`.
     pub cause: String,
-    /// How many.
+    /// Number of dead letters.
     pub count: i64,
-    /// When the first was given up.
+    /// When the first one failed.
     #[serde(with = "time::serde::rfc3339")]
     pub first: OffsetDateTime,
-    /// When the last was given up.
+    /// When the last one failed.
     #[serde(with = "time::serde::rfc3339")]
     pub last: OffsetDateTime,
-    /// The number of one of them.
+    /// The id of one of them.
     pub example: i64,
 }
 
@@ -118,20 +118,20 @@ impl From<Group> for GroupView {
 pub struct ItemView {
     /// Its work table.
     pub work_table: String,
-    /// Its number there.
+    /// Its id in that table.
     pub id: i64,
     /// The service that it belongs to.
     pub service: String,
-    /// Is it dead now? One that was redriven is shown, too, for as long as its row is there.
+    /// It is dead. A redriven item is shown too, as long as its row exists.
     pub dead: bool,
-    /// The row as it stands.
+    /// Its row.
     pub row: Value,
-    /// What its handler reads.
+    /// The handler's input.
     pub payload: Value,
-    /// What was tried, oldest first; a success at the first try leaves no entry.
+    /// Attempts, oldest first; a success on the first attempt leaves no entry.
     pub attempts: Vec<AttemptView>,
-    /// What people did to it, oldest first.
-    pub audit: Vec<DeedView>,
+    /// Audit entries, oldest first.
+    pub audit: Vec<AuditView>,
 }
 
 impl ItemView {
@@ -152,11 +152,11 @@ impl ItemView {
 /// An attempt.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct AttemptView {
-    /// Which it was, from 1.
+    /// Its number, from 1.
     pub attempt: i32,
-    /// Who made it.
+    /// The worker.
     pub worker: String,
-    /// When it began.
+    /// When it started.
     #[serde(with = "time::serde::rfc3339")]
     pub started_at: OffsetDateTime,
     /// When it was settled.
@@ -187,75 +187,75 @@ impl From<Attempt> for AttemptView {
     }
 }
 
-/// What somebody did.
+/// An audited action.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub struct DeedView {
+pub struct AuditView {
     /// When.
     #[serde(with = "time::serde::rfc3339")]
     pub at: OffsetDateTime,
-    /// Who.
+    /// The operator.
     pub actor: String,
-    /// What, e.g. `redrive`.
+    /// The action, e.g. `redrive`.
     pub action: String,
-    /// Why, in their words.
+    /// The reason.
     pub reason: Option<String>,
 }
 
-impl From<Audited> for DeedView {
-    fn from(deed: Audited) -> Self {
+impl From<Audited> for AuditView {
+    fn from(entry: Audited) -> Self {
         Self {
-            at: deed.at,
-            actor: deed.actor,
-            action: deed.action,
-            reason: deed.reason,
+            at: entry.at,
+            actor: entry.actor,
+            action: entry.action,
+            reason: entry.reason,
         }
     }
 }
 
-/// What an order would change. Nothing was changed.
+/// What an operation would change. Nothing was changed.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Preview {
-    /// The filter, as it was understood.
+    /// The filter in canonical form.
     pub filter: String,
-    /// So many fit.
+    /// Number of matching dead letters.
     pub matching: i64,
-    /// There are more; they were not counted to the end.
+    /// There are more than `matching`.
     pub more: bool,
-    /// A few of them, the newest.
+    /// The newest of them.
     pub sample: Vec<LetterView>,
 }
 
-/// An order over many dead letters, and how far it has come.
+/// A redrive or archive operation and its progress.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct OperationView {
-    /// Its number.
+    /// Its id.
     pub id: i64,
     /// `redrive` or `archive`.
     pub action: String,
     /// `running`, `done` or `stopped`.
     pub state: String,
-    /// When it was given; what dies later is not meant.
+    /// When it was submitted; later dead letters are not included.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
-    /// By whom.
+    /// The operator.
     pub actor: String,
-    /// Why.
+    /// The reason.
     pub reason: Option<String>,
-    /// Which are meant, as the engine understands it.
+    /// The filter.
     pub filter: Value,
-    /// At most so many per second.
+    /// Maximum rate, per second.
     pub rate: Option<f64>,
-    /// At most so many in all.
+    /// Maximum number of dead letters.
     pub most: Option<i64>,
-    /// So many have changed.
+    /// Number changed so far.
     pub changed: i64,
-    /// So many fit but could not be changed: a dedupe key of theirs is in use again, they changed meanwhile, or they may
-    /// be stale and nobody said `allow_stale`.
+    /// Number of matching dead letters that could not be changed: their unique key is in use again, they changed
+    /// meanwhile, or they may be stale and `allow_stale` was not set.
     pub skipped: i64,
     /// When it ended.
     #[serde(with = "time::serde::rfc3339::option")]
     pub finished_at: Option<OffsetDateTime>,
-    /// Who ended it early.
+    /// The operator who stopped it.
     pub stopped_by: Option<String>,
 }
 

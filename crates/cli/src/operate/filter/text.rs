@@ -1,6 +1,6 @@
 //! From a line to words and back.
 
-use super::Unreadable;
+use super::FilterError;
 
 /// A word: `name:value`, or a value alone.
 #[derive(Debug, PartialEq, Eq)]
@@ -9,8 +9,8 @@ pub(super) struct Word {
     pub value: String,
 }
 
-/// Takes a line apart. A name is made of letters and stands before a colon, outside quotes.
-pub(super) fn words(line: &str) -> Result<Vec<Word>, Unreadable> {
+/// Splits a line. A name consists of letters and precedes a colon, outside quotes.
+pub(super) fn words(line: &str) -> Result<Vec<Word>, FilterError> {
     let mut words = Vec::new();
     let mut rest = line.trim_start();
     while !rest.is_empty() {
@@ -22,7 +22,7 @@ pub(super) fn words(line: &str) -> Result<Vec<Word>, Unreadable> {
                 Some(_) => "has no value",
                 None => "is empty; write something between the quotes",
             };
-            return Err(Unreadable::new(
+            return Err(FilterError::new(
                 name.map_or_else(|| "\"\"".to_owned(), |name| format!("{name}:")),
                 problem,
             ));
@@ -42,7 +42,7 @@ fn name(rest: &str) -> Option<&str> {
 }
 
 /// A value in quotes, or up to the next space; and what follows it.
-fn value(rest: &str) -> Result<(String, &str), Unreadable> {
+fn value(rest: &str) -> Result<(String, &str), FilterError> {
     let Some(quoted) = rest.strip_prefix('"') else {
         let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
         return Ok((rest[..end].to_owned(), &rest[end..]));
@@ -60,7 +60,7 @@ fn value(rest: &str) -> Result<(String, &str), Unreadable> {
             c => value.push(c),
         }
     }
-    Err(Unreadable::new(rest, "has no closing quote"))
+    Err(FilterError::new(rest, "has no closing quote"))
 }
 
 /// In quotes where it needs them.

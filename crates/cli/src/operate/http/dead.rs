@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 use super::{
     super::{
         Operate,
-        dead::{GroupView, ItemView, LetterView, OperationView, Preview, Wish},
+        dead::{GroupView, ItemView, LetterView, OperationView, Preview, Request},
     },
     codes::{ITEM_NOT_FOUND, OPERATION_NOT_FOUND},
 };
@@ -25,33 +25,33 @@ use super::{
 const LETTERS: &str = "dead-letters";
 const OPERATIONS: &str = "operations";
 
-/// The longest reason.
-const LONGEST_REASON: usize = 2_000;
+/// Maximum length of a reason, in bytes.
+const MAX_REASON: usize = 2_000;
 
 /// Which dead letters to list.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ListQuery {
-    /// Which are meant, e.g. `service:orders code:TIMEOUT since:2h "connection refused"`.
+    /// Filter, e.g. `service:orders code:TIMEOUT since:2h "connection refused"`.
     #[serde(default)]
     #[param(value_type = Option<String>)]
     filter: String,
-    /// Where the page begins: `next_cursor` of the page before.
+    /// Start of the page: `next_cursor` of the previous page.
     #[param(value_type = Option<String>)]
     cursor: Option<Cursor>,
-    /// How many the page holds.
+    /// Maximum number of items on the page.
     #[serde(default)]
     #[param(value_type = Option<u16>, minimum = 1, maximum = 500, default = 50)]
     limit: Limit,
 }
 
-/// List dead letters of all services, the newest first.
+/// List dead letters of all services, newest first.
 ///
-/// The filter is one line of words, all of which must fit: `service:`, `table:`, `kind:`, `code:`, `cause:`, `since:`,
+/// The filter is one line of words, all of which must match: `service:`, `table:`, `kind:`, `code:`, `cause:`, `since:`,
 /// `until:`, `id:` (with `table:`), and text that the message contains. Values with spaces go in double quotes.
 #[utoipa::path(get, path = "/dead-letters", tag = "operations", security(("bearer" = ["read"])), params(ListQuery), responses(
     (status = 200, description = "one page", body = Page<LetterView>),
-    (status = 400, description = "the filter can't be read"),
+    (status = 400, description = "the filter is invalid"),
 ))]
 pub(super) async fn list(
     State(operate): State<Operate>,
@@ -76,7 +76,7 @@ pub(super) async fn list(
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct GroupsQuery {
-    /// Which are meant, as in the listing.
+    /// Filter, as in the listing.
     #[serde(default)]
     #[param(value_type = Option<String>)]
     filter: String,
@@ -85,16 +85,16 @@ pub(super) struct GroupsQuery {
 /// The groups of a listing.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Groups {
-    /// The most frequent first; at most 500.
+    /// Most frequent first; at most 500.
     items: Vec<GroupView>,
 }
 
-/// Dead letters by cause.
+/// List dead letters by cause.
 ///
-/// Failures that differ only in their particulars are one group: numbers, ids and quoted values in their messages.
+/// Failures that differ only in details are one group: numbers, ids and quoted values in their messages.
 #[utoipa::path(get, path = "/dead-letters/groups", tag = "operations", security(("bearer" = ["read"])), params(GroupsQuery), responses(
-    (status = 200, description = "the most frequent causes first", body = Groups),
-    (status = 400, description = "the filter can't be read"),
+    (status = 200, description = "most frequent causes first", body = Groups),
+    (status = 400, description = "the filter is invalid"),
 ))]
 pub(super) async fn groups(
     State(operate): State<Operate>,
@@ -104,12 +104,12 @@ pub(super) async fn groups(
     Ok(Json(Groups { items }))
 }
 
-/// See one item: its row, its payload, its attempts, and what people did to it.
+/// Get one item: its row, payload, attempts and audit entries.
 #[utoipa::path(get, path = "/dead-letters/{table}/{id}", tag = "operations", security(("bearer" = ["read"])), params(
     ("table" = String, Path, description = "the work table, e.g. orders.outbox_orders"),
-    ("id" = i64, Path, description = "its number there"),
+    ("id" = i64, Path, description = "its id in that table"),
 ), responses(
-    (status = 200, description = "what is known of it; it need not be dead any more", body = ItemView),
+    (status = 200, description = "the item; it need not be dead", body = ItemView),
     (status = 404, description = "no such item"),
 ))]
 pub(super) async fn item(
@@ -120,66 +120,66 @@ pub(super) async fn item(
     found.map(Json).ok_or_else(|| {
         Problem::new(
             &ITEM_NOT_FOUND,
-            "There is no such row: a work table of the listing and a number in it are wanted; what is done or archived may be gone.",
+            "There is no such row. Rows of done and archived items may have been deleted.",
         )
     })
 }
 
-/// What is to be done to dead letters.
+/// A request to change dead letters.
 #[derive(Debug, Deserialize, ToSchema)]
-pub(super) struct DeedRequest {
-    /// Which are meant, in the words of the listing; empty only with `all`.
+pub(super) struct OperationRequest {
+    /// Filter, as in the listing; empty only with `all`.
     #[schema(example = "service:payments code:TIMEOUT since:2h")]
     filter: String,
-    /// All dead letters are meant, where the filter is empty: an empty one may be a mistake.
+    /// Confirms that an empty filter means all dead letters.
     #[serde(default)]
     all: bool,
-    /// Why, for the audit.
+    /// Reason, for the audit log.
     #[serde(default)]
     reason: Option<String>,
-    /// At most so many per second; absent: as fast as it goes.
+    /// Maximum rate, per second; absent: unlimited.
     #[serde(default)]
     #[schema(minimum = 0.001, maximum = 1_000_000)]
     rate: Option<f64>,
-    /// At most so many in all.
+    /// Maximum number of dead letters.
     #[serde(default)]
     #[schema(minimum = 1)]
     most: Option<i64>,
-    /// Orders may be stale by now: redrive them nevertheless. Without it they are skipped.
+    /// Redrive orders that may be stale, too. Without it they are skipped.
     #[serde(default)]
     allow_stale: bool,
-    /// Only say what would be changed.
+    /// Only report what would change.
     #[serde(default)]
     dry_run: bool,
 }
 
-/// Redrive dead letters: they begin anew with fresh attempts.
+/// Redrive dead letters: start them again with fresh attempts.
 ///
-/// What fits now is meant, what dies later is not. The order is durable and goes on whatever happens to this process; the
-/// answer says how far it has come, and `/dead-letters/operations/{id}` says it again.
-#[utoipa::path(post, path = "/dead-letters/redrive", tag = "operations", security(("bearer" = ["operate"])), request_body = DeedRequest, responses(
-    (status = 202, description = "taken; it goes on in the background", body = OperationView),
-    (status = 200, description = "with `dry_run`: what would be changed", body = Preview),
-    (status = 400, description = "the filter can't be read"),
+/// Later dead letters are not included. The operation is durable and survives this process; the response shows its
+/// progress, as does `/dead-letters/operations/{id}`.
+#[utoipa::path(post, path = "/dead-letters/redrive", tag = "operations", security(("bearer" = ["operate"])), request_body = OperationRequest, responses(
+    (status = 202, description = "submitted; it runs in the background", body = OperationView),
+    (status = 200, description = "with `dry_run`: what would change", body = Preview),
+    (status = 400, description = "the filter is invalid"),
 ))]
 pub(super) async fn redrive(
     State(operate): State<Operate>,
     caller: Caller,
-    Json(request): Json<DeedRequest>,
+    Json(request): Json<OperationRequest>,
 ) -> Result<Response, Problem> {
     act(&operate, &caller, Action::Redrive, request).await
 }
 
-/// Archive dead letters: they are laid to rest.
-#[utoipa::path(post, path = "/dead-letters/archive", tag = "operations", security(("bearer" = ["operate"])), request_body = DeedRequest, responses(
-    (status = 202, description = "taken; it goes on in the background", body = OperationView),
-    (status = 200, description = "with `dry_run`: what would be changed", body = Preview),
-    (status = 400, description = "the filter can't be read"),
+/// Archive dead letters.
+#[utoipa::path(post, path = "/dead-letters/archive", tag = "operations", security(("bearer" = ["operate"])), request_body = OperationRequest, responses(
+    (status = 202, description = "submitted; it runs in the background", body = OperationView),
+    (status = 200, description = "with `dry_run`: what would change", body = Preview),
+    (status = 400, description = "the filter is invalid"),
 ))]
 pub(super) async fn archive(
     State(operate): State<Operate>,
     caller: Caller,
-    Json(request): Json<DeedRequest>,
+    Json(request): Json<OperationRequest>,
 ) -> Result<Response, Problem> {
     act(&operate, &caller, Action::Archive, request).await
 }
@@ -188,57 +188,56 @@ async fn act(
     operate: &Operate,
     caller: &Caller,
     action: Action,
-    request: DeedRequest,
+    request: OperationRequest,
 ) -> Result<Response, Problem> {
-    let longest = request.reason.as_ref().map_or(0, String::len);
-    if longest > LONGEST_REASON {
-        let problem = format!("at most {LONGEST_REASON} bytes");
-        return Err(Problem::new(
-            &INVALID_VALUE,
-            format!("The reason was refused: {problem}."),
-        )
-        .field("/reason", problem));
+    let length = request.reason.as_ref().map_or(0, String::len);
+    if length > MAX_REASON {
+        let problem = format!("must have at most {MAX_REASON} bytes");
+        return Err(
+            Problem::new(&INVALID_VALUE, format!("The reason {problem}."))
+                .field("/reason", problem),
+        );
     }
     if request.filter.trim().is_empty() && !request.all {
-        let problem = "is empty; say which are meant, or all";
+        let problem = "is empty; write a filter, or set all";
         return Err(Problem::new(
             &INVALID_VALUE,
-            "The filter is empty; say `\"all\": true` if all dead letters are meant.",
+            "The filter is empty; set all to true to select every dead letter.",
         )
         .field("/filter", problem));
     }
-    let wish = Wish {
+    let order = Request {
         filter: &request.filter,
         rate: request.rate,
-        most: request.most,
+        limit: request.most,
         allow_stale: request.allow_stale,
     };
     if request.dry_run {
-        let preview = operate.preview_of(&wish).await?;
+        let preview = operate.preview_request(&order).await?;
         return Ok((StatusCode::OK, Json(preview)).into_response());
     }
     let operator = Operator {
         name: caller.name().to_owned(),
         reason: request.reason,
     };
-    let taken = operate.act(action, &operator, &wish).await?;
-    Ok((StatusCode::ACCEPTED, Json(taken)).into_response())
+    let submitted = operate.submit(action, &operator, &order).await?;
+    Ok((StatusCode::ACCEPTED, Json(submitted)).into_response())
 }
 
-/// Which orders to list.
+/// Which operations to list.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct OperationsQuery {
-    /// Where the page begins: `next_cursor` of the page before.
+    /// Start of the page: `next_cursor` of the previous page.
     #[param(value_type = Option<String>)]
     cursor: Option<Cursor>,
-    /// How many the page holds.
+    /// Maximum number of items on the page.
     #[serde(default)]
     #[param(value_type = Option<u16>, minimum = 1, maximum = 500, default = 50)]
     limit: Limit,
 }
 
-/// List redrives and archivings, the newest first.
+/// List redrive and archive operations, newest first.
 #[utoipa::path(get, path = "/dead-letters/operations", tag = "operations", security(("bearer" = ["read"])), params(OperationsQuery), responses(
     (status = 200, description = "one page", body = Page<OperationView>),
 ))]
@@ -259,25 +258,25 @@ pub(super) async fn operations(
     )?))
 }
 
-/// See how far a redrive or an archiving has come.
+/// Get a redrive or archive operation.
 #[utoipa::path(get, path = "/dead-letters/operations/{id}", tag = "operations", security(("bearer" = ["read"])), params(
-    ("id" = i64, Path, description = "its number"),
+    ("id" = i64, Path, description = "its id"),
 ), responses(
-    (status = 200, description = "how far it has come", body = OperationView),
+    (status = 200, description = "the operation and its progress", body = OperationView),
     (status = 404, description = "no such operation"),
 ))]
 pub(super) async fn operation(
     State(operate): State<Operate>,
     Path(id): Path<i64>,
 ) -> Result<Json<OperationView>, Problem> {
-    operate.operation(id).await?.map(Json).ok_or_else(unknown)
+    operate.operation(id).await?.map(Json).ok_or_else(not_found)
 }
 
-/// Stop a redrive or an archiving; what it has done stays done.
+/// Stop a redrive or archive operation; what it has changed stays changed.
 #[utoipa::path(post, path = "/dead-letters/operations/{id}/stop", tag = "operations", security(("bearer" = ["operate"])), params(
-    ("id" = i64, Path, description = "its number"),
+    ("id" = i64, Path, description = "its id"),
 ), responses(
-    (status = 200, description = "it has ended, now or before", body = OperationView),
+    (status = 200, description = "it has stopped, now or before", body = OperationView),
     (status = 404, description = "no such operation"),
 ))]
 pub(super) async fn stop(
@@ -290,12 +289,12 @@ pub(super) async fn stop(
         .stop(&operator, id)
         .await?
         .map(Json)
-        .ok_or_else(unknown)
+        .ok_or_else(not_found)
 }
 
-fn unknown() -> Problem {
+fn not_found() -> Problem {
     Problem::new(
         &OPERATION_NOT_FOUND,
-        "There is no operation with this number: `/dead-letters/operations` lists them.",
+        "There is no operation with this id; `/dead-letters/operations` lists them.",
     )
 }

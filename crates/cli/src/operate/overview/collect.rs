@@ -1,4 +1,4 @@
-//! Asks the database and puts the answers together.
+//! Queries the database and assembles the overview.
 
 use postrider::{Result, breaker, leader};
 use postrider_inspect::queue_stats::{self, BUCKET_SECONDS, Depth, QueueStats};
@@ -6,7 +6,7 @@ use sqlx::PgPool;
 use time::OffsetDateTime;
 
 use super::{
-    Amount, Memory, Overview, Point, SETTLED_SECONDS, ServiceView, Success, TableView, Tallies,
+    Amount, CacheState, Overview, Point, SETTLED_SECONDS, ServiceView, Success, TableView, Tallies,
     WINDOW_SECONDS,
 };
 use crate::services;
@@ -14,9 +14,9 @@ use crate::services;
 const NOW: &str = "select clock_timestamp()";
 
 pub(super) async fn collect(
-    survey: &QueueStats,
+    stats: &QueueStats,
     pool: &PgPool,
-    memory: &mut Memory,
+    state: &mut CacheState,
 ) -> Result<Overview> {
     let mut connection = pool.acquire().await?;
     let now: OffsetDateTime = sqlx::query_scalar(NOW).fetch_one(&mut *connection).await?;
@@ -24,16 +24,16 @@ pub(super) async fn collect(
     let leaders = leader::all(&mut connection).await?;
     drop(connection);
     let workers = queue_stats::workers(pool).await?;
-    let depths = survey.depths(pool).await?;
-    count(survey, pool, memory, now).await?;
-    let past = Past {
+    let depths = stats.depths(pool).await?;
+    count(stats, pool, state, now).await?;
+    let window = Window {
         first: step(now.unix_timestamp() - WINDOW_SECONDS) + BUCKET_SECONDS,
         last: step(now.unix_timestamp()),
         now: now.unix_timestamp(),
-        tallies: &memory.tallies,
+        tallies: &state.tallies,
     };
     let services = services::named_tables()
-        .map(|(name, tables)| service(name, &tables, &depths, &past))
+        .map(|(name, tables)| service(name, &tables, &depths, &window))
         .collect();
     Ok(Overview {
         at: now,
@@ -50,37 +50,37 @@ const fn step(second: i64) -> i64 {
     second - second.rem_euclid(BUCKET_SECONDS)
 }
 
-/// Brings the memory of what ended up to now; only what may still change is asked for again.
+/// Updates the counts; only intervals that may still change are counted again.
 async fn count(
-    survey: &QueueStats,
+    stats: &QueueStats,
     pool: &PgPool,
-    memory: &mut Memory,
+    state: &mut CacheState,
     now: OffsetDateTime,
 ) -> Result<()> {
     let now = now.unix_timestamp();
     let oldest = step(now - WINDOW_SECONDS);
-    let from = memory.counted.max(oldest);
+    let from = state.counted.max(oldest);
     let since = OffsetDateTime::from_unix_timestamp(from).unwrap_or(OffsetDateTime::UNIX_EPOCH);
-    let outcomes = survey.throughput(pool, since).await?;
-    memory
+    let outcomes = stats.throughput(pool, since).await?;
+    state
         .tallies
         .retain(|(begins, _, _), _| (oldest..from).contains(begins));
     for bucket in outcomes {
         let key = (bucket.starts_at, bucket.work_table, bucket.outcome);
-        *memory.tallies.entry(key).or_default() += bucket.count;
+        *state.tallies.entry(key).or_default() += bucket.count;
     }
-    memory.counted = step(now - SETTLED_SECONDS);
+    state.counted = step(now - SETTLED_SECONDS);
     Ok(())
 }
 
-struct Past<'a> {
+struct Window<'a> {
     first: i64,
     last: i64,
     now: i64,
     tallies: &'a Tallies,
 }
 
-impl Past<'_> {
+impl Window<'_> {
     fn points(&self, table: &str) -> Vec<Point> {
         let mut points: Vec<Point> = (0..=(self.last - self.first) / BUCKET_SECONDS)
             .map(|n| Point::at(self.first + n * BUCKET_SECONDS))
@@ -92,16 +92,16 @@ impl Past<'_> {
             if of != table {
                 continue;
             }
-            let place =
+            let index =
                 usize::try_from((begins - self.first) / BUCKET_SECONDS).unwrap_or(usize::MAX);
-            if let Some(point) = points.get_mut(place) {
+            if let Some(point) = points.get_mut(index) {
                 point.add(what, *count);
             }
         }
         points
     }
 
-    /// What was done within the last minute or a little more, as a number per minute.
+    /// Throughput of about the last minute, per minute.
     fn per_minute(&self, points: &[Point]) -> f64 {
         let from = step(self.now - 60);
         let done: i64 = points.iter().filter(|p| p.at >= from).map(|p| p.done).sum();
@@ -116,14 +116,14 @@ fn service(
     name: &'static str,
     tables: &[&'static str],
     depths: &[Depth],
-    past: &Past<'_>,
+    window: &Window<'_>,
 ) -> ServiceView {
     let mut series: Vec<Point> = Vec::new();
     let mut views = Vec::new();
     for table in tables {
-        let points = past.points(table);
+        let points = window.points(table);
         let depth = depths.iter().find(|depth| depth.work_table == *table);
-        views.push(view(table, depth, past.per_minute(&points)));
+        views.push(view(table, depth, window.per_minute(&points)));
         if series.is_empty() {
             series = points;
         } else {

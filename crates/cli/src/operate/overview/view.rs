@@ -1,4 +1,4 @@
-//! What an overview says, as every door shows it.
+//! The overview as the API, the console and the CLI show it.
 
 use std::fmt;
 
@@ -9,37 +9,37 @@ use time::OffsetDateTime;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// How everything is.
+/// The overview.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Overview {
-    /// When this was found, by the database's clock.
+    /// Time of the overview, by the database's clock.
     #[serde(with = "time::serde::rfc3339")]
     pub at: OffsetDateTime,
-    /// How far back the series go.
+    /// Length of the series.
     pub window_seconds: i64,
-    /// How long each piece of a series is.
+    /// Length of an interval of a series.
     pub step_seconds: i64,
-    /// Each service; `messages` is what goes between them.
+    /// Each service; `messages` are the messages between them.
     pub services: Vec<ServiceView>,
-    /// Outside parties that failed lately.
+    /// Outside services that failed recently.
     pub breakers: Vec<BreakerView>,
-    /// Who does what is done by one at a time.
+    /// Tasks that run in one process at a time.
     pub leaders: Vec<LeaderView>,
-    /// Who works.
+    /// Workers.
     pub workers: Vec<WorkerView>,
 }
 
-/// A number that is not counted to its end.
+/// A count with an upper bound.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Amount {
-    /// At least so many.
+    /// The count.
     pub count: i64,
-    /// There are more than that.
+    /// There are more than `count`.
     pub more: bool,
 }
 
 impl Amount {
-    /// As the engine counts: one above its cap means more.
+    /// From a bounded count: one above the bound means more.
     #[must_use]
     pub fn counted(count: i64) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl Amount {
         }
     }
 
-    /// Both together.
+    /// The sum.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
@@ -71,25 +71,25 @@ pub struct ServiceView {
     /// Its name.
     #[schema(example = "orders")]
     pub name: String,
-    /// Due, and nobody works on it yet.
+    /// Due and not started.
     pub ready: Amount,
-    /// Somebody works on it.
+    /// In progress.
     pub leased: Amount,
-    /// Due later.
+    /// Scheduled for later.
     pub waiting: Amount,
-    /// Not due until something else has happened.
+    /// Parked until something else has happened.
     pub parked: Amount,
-    /// Given up.
+    /// Dead letters.
     pub dead: Amount,
-    /// For how long the oldest that is due has waited; absent when nothing is due.
+    /// Age of the oldest due item; absent when nothing is due.
     pub oldest_seconds: Option<f64>,
-    /// Done within the last minute.
+    /// Throughput per minute.
     pub done_per_minute: f64,
-    /// How well it goes, over the whole series.
+    /// Success rates over the whole series.
     pub success: Success,
     /// Its work tables.
     pub tables: Vec<TableView>,
-    /// What ended, oldest first; the last piece is not over yet.
+    /// What ended per interval, oldest first; the last interval is still running.
     pub series: Vec<Point>,
 }
 
@@ -99,34 +99,34 @@ pub struct TableView {
     /// Its name in the database.
     #[schema(example = "orders.outbox_orders")]
     pub name: String,
-    /// Due, and nobody works on it yet.
+    /// Due and not started.
     pub ready: Amount,
-    /// Somebody works on it.
+    /// In progress.
     pub leased: Amount,
-    /// Due later.
+    /// Scheduled for later.
     pub waiting: Amount,
-    /// Not due until something else has happened.
+    /// Parked until something else has happened.
     pub parked: Amount,
-    /// Given up.
+    /// Dead letters.
     pub dead: Amount,
-    /// For how long the oldest that is due has waited; absent when nothing is due.
+    /// Age of the oldest due item; absent when nothing is due.
     pub oldest_seconds: Option<f64>,
-    /// Done within the last minute.
+    /// Throughput per minute.
     pub done_per_minute: f64,
 }
 
-/// How well it goes.
+/// Success rates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Success {
-    /// Done at the first attempt.
+    /// Done on the first attempt.
     pub first_attempt: i64,
-    /// Done after at least one failure.
+    /// Done after at least one retry.
     pub after_retry: i64,
-    /// Given up.
+    /// Dead letters.
     pub dead: i64,
-    /// The part of all that ended that was done at the first attempt, from 0 to 1; absent when nothing ended.
+    /// Share of all ended items that were done on the first attempt, from 0 to 1; absent when nothing ended.
     pub first_attempt_rate: Option<f64>,
-    /// The part of all that ended that was done in the end, from 0 to 1; absent when nothing ended.
+    /// Share of all ended items that were done, from 0 to 1; absent when nothing ended.
     pub rate: Option<f64>,
 }
 
@@ -138,7 +138,7 @@ impl Success {
             sum(|p| p.done_after_retry),
             sum(|p| p.dead),
         );
-        // The journal and the count of what is done are two records: one may be a moment ahead.
+        // Attempts and completions are two records: one may be a moment ahead.
         let first_attempt = (done - after_retry).max(0);
         let ended = first_attempt + after_retry + dead;
         #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
@@ -153,18 +153,18 @@ impl Success {
     }
 }
 
-/// What ended in one piece of time.
+/// What ended in one interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Point {
-    /// When it begins, in seconds since 1970.
+    /// Start, in seconds since 1970.
     pub at: i64,
     /// Done.
     pub done: i64,
-    /// Of these, done after a failure.
+    /// Of these, done after a retry.
     pub done_after_retry: i64,
-    /// Attempts that failed and are made again.
+    /// Failed attempts that are retried.
     pub retries: i64,
-    /// Given up.
+    /// Dead letters.
     pub dead: i64,
 }
 
@@ -197,18 +197,18 @@ impl Point {
     }
 }
 
-/// An outside party, as the worst off of our processes sees it.
+/// A breaker, in its worst state over all processes.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct BreakerView {
-    /// Who it is.
+    /// The outside service.
     pub dependency: String,
-    /// `closed` (it is called), `open` (nobody calls it) or `half_open` (somebody tries).
+    /// `closed` (calls pass), `open` (calls are blocked) or `half_open` (a trial call).
     pub state: String,
-    /// In so many processes.
+    /// Number of processes that report it.
     pub processes: usize,
-    /// Signs of unavailability since its last answer.
+    /// Failures since its last success.
     pub failures: i64,
-    /// Until when nobody calls.
+    /// Calls are blocked until then.
     #[serde(with = "time::serde::rfc3339::option")]
     pub open_until: Option<OffsetDateTime>,
     /// Since when.
@@ -217,7 +217,7 @@ pub struct BreakerView {
 }
 
 impl BreakerView {
-    /// One line for each dependency, from the rows of all processes.
+    /// One view per dependency, from the rows of all processes.
     pub(super) fn all(rows: &[BreakerRow]) -> Vec<Self> {
         let severity = |state: &str| match state {
             "open" => 2,
@@ -252,7 +252,7 @@ impl BreakerView {
     }
 }
 
-/// A task that one process at a time runs.
+/// A task that runs in one process at a time.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct LeaderView {
     /// The task.
@@ -261,13 +261,13 @@ pub struct LeaderView {
     pub holder: Option<Uuid>,
     /// Grows with each new leader.
     pub term: i64,
-    /// Its last sign of life.
+    /// Its last heartbeat.
     #[serde(with = "time::serde::rfc3339")]
     pub heartbeat: OffsetDateTime,
     /// When the task last ended.
     #[serde(with = "time::serde::rfc3339::option")]
     pub ran_at: Option<OffsetDateTime>,
-    /// Does somebody lead?
+    /// It has a live leader.
     pub live: bool,
 }
 
@@ -287,21 +287,21 @@ impl From<LeaderRow> for LeaderView {
 /// A worker.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct WorkerView {
-    /// Unique to its process.
+    /// Its id, as attempts and timelines show it.
     pub id: String,
-    /// Its name.
+    /// Host and process id.
     pub name: String,
-    /// Where it takes work from.
+    /// Its work table.
     pub work_table: String,
-    /// What it handles; absent: everything.
+    /// The kinds that it handles; absent: all.
     pub kinds: Option<Vec<String>>,
     /// Since when.
     #[serde(with = "time::serde::rfc3339")]
     pub started_at: OffsetDateTime,
-    /// Its last sign of life.
+    /// Its last heartbeat.
     #[serde(with = "time::serde::rfc3339")]
     pub seen_at: OffsetDateTime,
-    /// Was that recent enough?
+    /// The heartbeat is recent.
     pub alive: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Redrive and archive: asked for, shown once more with what it would change, then done under the operator's name.
+//! Redrive and archive: previewed, confirmed with a reason, performed under the operator's name.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,16 @@ use super::{
     },
     view::{Letter, Operation},
 };
-use crate::operate::{
-    dead::{Refused, Wish},
-    filter::Filter,
+use crate::{
+    operate::{
+        dead::{OperateError, Request},
+        filter::Filter,
+    },
+    services,
 };
 
-/// Letters on the page that asks.
-const SAMPLE: usize = 5;
+/// Dead letters on the confirmation page.
+const MAX_SAMPLE: usize = 5;
 
 #[derive(Template)]
 #[template(path = "console/confirm.html")]
@@ -40,71 +43,71 @@ struct Page {
     stale: bool,
     reason: String,
     rate: String,
-    refused: Option<String>,
+    error: Option<String>,
 }
 
-/// `POST /dead/confirm`: what would be changed, and whether that is meant.
+/// `POST /dead/confirm`: shows what would change and asks for confirmation.
 pub(in super::super) async fn confirm(
     State(console): State<Console>,
-    visitor: User,
+    user: User,
     form: Form,
 ) -> Result<Response, Problem> {
-    visitor.caller.must_have(Scope::Operate)?;
-    let wanted = form.get("do");
+    user.caller.must_have(Scope::Operate)?;
+    let wanted = form.get("perform");
     let (action, filters) = match wanted.split_once(' ') {
-        Some((action, "all")) => (read(action)?, vec![form.get("filter").trim().to_owned()]),
-        _ => (read(wanted)?, selected(&form)?),
+        Some((action, "all")) => (parse(action)?, vec![form.get("filter").trim().to_owned()]),
+        _ => (parse(wanted)?, selected(&form)?),
     };
     let back = format!(
         "/dead?filter={}",
         format::in_query(form.get("filter").trim())
     );
-    ask(&console, &visitor, action, filters, back, None).await
+    preview(&console, &user, action, filters, back, None).await
 }
 
-/// `POST /dead/act`: does it.
+/// `POST /dead/act`: performs it.
 pub(in super::super) async fn act(
     State(console): State<Console>,
-    visitor: User,
+    user: User,
     form: Form,
 ) -> Result<Response, Problem> {
-    visitor.caller.must_have(Scope::Operate)?;
-    let action = read(form.get("do"))?;
+    user.caller.must_have(Scope::Operate)?;
+    let action = parse(form.get("perform"))?;
     let back = safe_path(form.get("back")).to_owned();
     let filters: Vec<String> = form.all("filter").map(str::to_owned).collect();
     let (reason, rate) = (form.get("reason").trim(), form.get("rate").trim());
-    let told = |refused: &str| {
-        Some(Told {
+    let invalid = |error: &str| {
+        Some(InvalidForm {
             reason: reason.to_owned(),
             rate: rate.to_owned(),
-            refused: refused.to_owned(),
+            error: error.to_owned(),
         })
     };
     if reason.is_empty() {
-        let told = told("Say why: the audit keeps it beside your name.");
-        return ask(&console, &visitor, action, filters, back, told).await;
+        let invalid = invalid("Enter a reason: the audit log keeps it with your name.");
+        return preview(&console, &user, action, filters, back, invalid).await;
     }
-    let pace = match rate.parse::<f64>() {
+    let max_rate = match rate.parse::<f64>() {
         Ok(rate) => Some(rate),
         Err(_) if rate.is_empty() => None,
         Err(_) => {
-            let told = told("The rate must be a number, such as 50.");
-            return ask(&console, &visitor, action, filters, back, told).await;
+            let invalid = invalid("The rate must be a number, such as 50.");
+            return preview(&console, &user, action, filters, back, invalid).await;
         }
     };
-    let operator = Operator::new(visitor.caller.name()).because(reason);
+    let operator = Operator::new(user.caller.name()).because(reason);
     for filter in &filters {
-        let wish = Wish {
+        let request = Request {
             filter,
-            rate: pace,
-            most: None,
+            rate: max_rate,
+            limit: None,
             allow_stale: form.get("stale") == "yes",
         };
-        match console.operate.act(action, &operator, &wish).await {
+        match console.operate.submit(action, &operator, &request).await {
             Ok(_) => {}
-            Err(Refused::Value { field, problem }) => {
-                let told = told(&format!("{field}: {problem}"));
-                return ask(&console, &visitor, action, filters, back, told).await;
+            Err(OperateError::Value { field, problem }) => {
+                let invalid = invalid(&format!("{field}: {problem}"));
+                return preview(&console, &user, action, filters, back, invalid).await;
             }
             Err(other) => return Err(other.into()),
         }
@@ -119,127 +122,131 @@ struct StopPage {
     operation: Operation,
 }
 
-/// `POST /dead/stop`: ends an order early, once the operator has said yes.
+/// `POST /dead/stop`: stops an operation, once confirmed.
 pub(in super::super) async fn stop(
     State(console): State<Console>,
-    visitor: User,
+    user: User,
     form: Form,
 ) -> Result<Response, Problem> {
-    visitor.caller.must_have(Scope::Operate)?;
+    user.caller.must_have(Scope::Operate)?;
     let id = form.get("operation").parse().map_err(|_| {
         Problem::new(&INVALID_VALUE, "The form names no operation.")
-            .field("operation", "is no number")
+            .field("operation", "is not a number")
     })?;
-    if form.get("sure") != "yes" {
+    if form.get("confirmed") != "yes" {
         let Some(operation) = console.operate.operation(id).await? else {
             return Ok(see("/dead"));
         };
         return answer(&StopPage {
-            frame: Frame::new("Stop", "dead", &visitor),
+            frame: Frame::new("Stop", "dead", &user),
             operation: operation.into(),
         });
     }
-    let operator = Operator::new(visitor.caller.name());
+    let operator = Operator::new(user.caller.name());
     console.operate.stop(&operator, id).await?;
     Ok(see("/dead"))
 }
 
-/// What was typed and why that can't be.
-struct Told {
+/// What was entered, and what is wrong with it.
+struct InvalidForm {
     reason: String,
     rate: String,
-    refused: String,
+    error: String,
 }
 
-async fn ask(
+async fn preview(
     console: &Console,
-    visitor: &User,
+    user: &User,
     action: Action,
     filters: Vec<String>,
     back: String,
-    told: Option<Told>,
+    invalid: Option<InvalidForm>,
 ) -> Result<Response, Problem> {
-    let (mut matching, mut uncounted) = (0, false);
-    let (mut sample, mut understood, mut stale) = (Vec::new(), Vec::new(), false);
+    let (mut matching, mut incomplete) = (0, false);
+    let (mut sample, mut canonical, mut stale) = (Vec::new(), Vec::new(), false);
     for filter in &filters {
         let preview = console.operate.preview(filter).await?;
         matching += preview.matching;
-        uncounted |= preview.more;
+        incomplete |= preview.more;
         stale |= preview
             .sample
             .iter()
-            .any(|letter| letter.service == "orders");
+            .any(|letter| is_guarded(&letter.work_table));
         sample.extend(preview.sample.into_iter().map(Letter::from));
-        understood.push(preview.filter);
+        canonical.push(preview.filter);
     }
-    sample.truncate(SAMPLE);
+    sample.truncate(MAX_SAMPLE);
     let (verb, redrive) = match action {
         Action::Redrive => ("Redrive", true),
         Action::Archive => ("Archive", false),
     };
-    let status = if told.is_some() {
+    let status = if invalid.is_some() {
         StatusCode::UNPROCESSABLE_ENTITY
     } else {
         StatusCode::OK
     };
-    let (reason, rate, refused) = match told {
-        Some(told) => (told.reason, told.rate, Some(told.refused)),
+    let (reason, rate, error) = match invalid {
+        Some(form) => (form.reason, form.rate, Some(form.error)),
         None => (String::new(), String::new(), None),
     };
     let page = Page {
-        frame: Frame::new(verb, "dead", visitor),
+        frame: Frame::new(verb, "dead", user),
         verb,
         action: action.as_str(),
         redrive,
         count: format!(
             "{}{}",
             format::count(matching),
-            if uncounted { "+" } else { "" }
+            if incomplete { "+" } else { "" }
         ),
         one: matching == 1,
         more: matching > i64::try_from(sample.len()).unwrap_or(i64::MAX),
-        filters: understood,
+        filters: canonical,
         sample,
         back,
         stale: stale && redrive,
         reason,
         rate,
-        refused,
+        error,
     };
     answer_with(status, &page)
 }
 
-fn read(word: &str) -> Result<Action, Problem> {
+/// Does redriving this table's items need a confirmation that they may be stale?
+fn is_guarded(table: &str) -> bool {
+    services::descriptions()
+        .flat_map(|service| service.redrive_guards)
+        .any(|(guarded, _)| *guarded == table)
+}
+
+fn parse(word: &str) -> Result<Action, Problem> {
     match word {
         "redrive" => Ok(Action::Redrive),
         "archive" => Ok(Action::Archive),
-        _ => Err(Problem::new(
-            &INVALID_VALUE,
-            "The form asks for nothing that can be done.",
-        )
-        .field("do", "is neither redrive nor archive")),
+        _ => Err(Problem::new(&INVALID_VALUE, "The form names no action.")
+            .field("perform", "is neither redrive nor archive")),
     }
 }
 
-/// What was ticked, as one filter for each table.
+/// The selected items, as one filter per table.
 fn selected(form: &Form) -> Result<Vec<String>, Problem> {
     let mut by_table: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
     for item in form.all("item") {
-        let read = item
+        let parsed = item
             .rsplit_once('/')
             .and_then(|(table, id)| Some((table, id.parse().ok()?)));
-        let (table, id) = read.ok_or_else(|| {
-            Problem::new(&INVALID_VALUE, "The form names a letter that can't be one.")
-                .field("item", "is no table and number")
+        let (table, id) = parsed.ok_or_else(|| {
+            Problem::new(&INVALID_VALUE, "The form names an invalid item.")
+                .field("item", "is not a table and an id")
         })?;
         by_table.entry(table).or_default().push(id);
     }
     if by_table.is_empty() {
         return Err(Problem::new(
             &INVALID_VALUE,
-            "Nothing was selected: tick the letters that are meant, or take all that fit.",
+            "Nothing is selected: tick dead letters, or choose all that match.",
         )
-        .field("item", "none is ticked"));
+        .field("item", "none is selected"));
     }
     let filter = |(table, ids): (&str, Vec<i64>)| {
         let filter = Filter {

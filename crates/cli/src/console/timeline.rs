@@ -1,5 +1,4 @@
-//! `/trace/{id}`: everything that happened to one thing, from the request to the last notification; and the search that
-//! leads there.
+//! `/trace/{id}`: the timeline of an id, and the search that leads there.
 
 use askama::Template;
 use axum::{extract::State, http::StatusCode, response::Response};
@@ -15,23 +14,23 @@ use super::{
     services,
     user::User,
 };
-use crate::operate::trace::{Subject, TimelineEvent, TimelineView};
+use crate::operate::timeline::{Subject, TimelineEvent, TimelineView};
 
-/// More than this nobody reads on one page; the API has all of it.
-const MOST: usize = 500;
+/// Maximum number of events on a page; the API returns all of them.
+const MAX_EVENTS: usize = 500;
 
-struct Thing {
+struct Item {
     kind: String,
     key: String,
     link: String,
     state: String,
     class: &'static str,
     service: String,
-    items: Vec<Item>,
+    work_items: Vec<WorkItem>,
     actions: Vec<&'static Action>,
 }
 
-struct Item {
+struct WorkItem {
     name: String,
     link: String,
 }
@@ -47,11 +46,11 @@ struct Event {
 }
 
 #[derive(Template)]
-#[template(path = "console/trace.html")]
+#[template(path = "console/timeline.html")]
 struct Page {
     frame: Frame,
     id: String,
-    things: Vec<Thing>,
+    items: Vec<Item>,
     events: Vec<Event>,
     cut: bool,
 }
@@ -59,13 +58,13 @@ struct Page {
 /// `/trace/{id}`
 pub(super) async fn page(
     State(console): State<Console>,
-    visitor: User,
+    user: User,
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
-    let timeline = console.operate.trace(&id).await?.ok_or_else(|| {
+    let timeline = console.operate.timeline(&id).await?.ok_or_else(|| {
         Problem::new(
             &NOT_FOUND,
-            "Nothing is known by this id. Ids and keys are found as a whole, not by a part.",
+            "Nothing has this id. Enter the complete id or key.",
         )
     })?;
     let TimelineView {
@@ -73,25 +72,25 @@ pub(super) async fn page(
         subjects,
         events,
     } = timeline;
-    let cut = events.len() > MOST;
+    let cut = events.len() > MAX_EVENTS;
     let mut before = None;
-    let events = events.into_iter().take(MOST).map(|event| {
+    let events = events.into_iter().take(MAX_EVENTS).map(|event| {
         let shown = shown(event, before);
         before = Some(shown.1);
         shown.0
     });
     answer(&Page {
         events: events.collect(),
-        frame: Frame::new(id.clone(), "", &visitor),
+        frame: Frame::new(id.clone(), "", &user),
         id,
-        things: subjects.into_iter().take(MOST).map(thing).collect(),
+        items: subjects.into_iter().take(MAX_EVENTS).map(item).collect(),
         cut,
     })
 }
 
-/// What is looked for.
+/// The search query.
 #[derive(Debug, Deserialize)]
-pub(super) struct Wanted {
+pub(super) struct SearchQuery {
     #[serde(default)]
     q: String,
 }
@@ -105,23 +104,23 @@ struct NotFound {
 /// `/search?q=`: goes to the timeline of what has this id or key.
 pub(super) async fn search(
     State(console): State<Console>,
-    visitor: User,
-    Query(wanted): Query<Wanted>,
+    user: User,
+    Query(query): Query<SearchQuery>,
 ) -> Result<Response, Problem> {
-    let wanted = wanted.q.trim();
-    if !console.operate.search(wanted).await?.is_empty() {
-        return Ok(see(&format!("/trace/{}", format::in_path(wanted))));
+    let id = query.q.trim();
+    if !console.operate.search(id).await?.is_empty() {
+        return Ok(see(&format!("/trace/{}", format::in_path(id))));
     }
     let frame = Frame {
-        searched: wanted.to_owned(),
-        ..Frame::new("Search", "", &visitor)
+        searched: id.to_owned(),
+        ..Frame::new("Search", "", &user)
     };
-    // Nothing is missing that a program would look for: the page is as it should be.
+    // A search without a result is not an error.
     answer_with(StatusCode::OK, &NotFound { frame })
 }
 
-fn thing(subject: Subject) -> Thing {
-    Thing {
+fn item(subject: Subject) -> Item {
+    Item {
         actions: services::offered(&subject),
         class: class(&subject.state),
         link: format!("/trace/{}", format::in_path(&subject.key)),
@@ -129,11 +128,11 @@ fn thing(subject: Subject) -> Thing {
         key: subject.key,
         state: subject.state,
         service: subject.service,
-        items: subject
+        work_items: subject
             .items
             .into_iter()
             .take(20)
-            .map(|name| Item {
+            .map(|name| WorkItem {
                 link: item_link(&name).unwrap_or_default(),
                 name,
             })
@@ -154,14 +153,14 @@ fn shown(event: TimelineEvent, before: Option<OffsetDateTime>) -> (Event, Offset
             None => "",
         },
         what: event.what,
-        detail: event.detail.unwrap_or_default(),
+        detail: event.detail.map(format::detail).unwrap_or_default(),
         link: item_link(&event.subject).unwrap_or_default(),
         of: event.subject,
     };
     (shown, event.at)
 }
 
-/// An item of work, `table/number`, has a page of its own.
+/// The page of a work item, `table/number`.
 fn item_link(subject: &str) -> Option<String> {
     let (table, number) = subject.rsplit_once('/')?;
     let number: i64 = number.parse().ok()?;
@@ -169,7 +168,7 @@ fn item_link(subject: &str) -> Option<String> {
     known.then(|| format!("/dead/{}/{number}", format::in_path(table)))
 }
 
-/// What a state means, in the words of all services.
+/// The style class of a state, in the words of all services.
 fn class(state: &str) -> &'static str {
     let state = state.to_ascii_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| state.contains(word));

@@ -1,9 +1,8 @@
-//! `/dead/{table}/{id}`: one letter with its payload, its attempts and what people did to it.
+//! `/dead/{table}/{id}`: one work item with its payload, attempts and audit entries.
 
 use askama::Template;
 use axum::{extract::State, response::Response};
 use postrider_web::{Path, Problem, error_code::codes::NOT_FOUND};
-use serde_json::Value;
 
 use super::{
     super::{
@@ -14,7 +13,7 @@ use super::{
     },
     view,
 };
-use crate::operate::dead::{AttemptView, DeedView};
+use crate::operate::dead::{AttemptView, AuditView};
 
 struct Fact {
     name: &'static str,
@@ -52,15 +51,15 @@ impl From<AttemptView> for Attempt {
     }
 }
 
-struct Deed {
+struct AuditEntry {
     action: String,
     actor: String,
     reason: String,
     at: When,
 }
 
-impl From<DeedView> for Deed {
-    fn from(view: DeedView) -> Self {
+impl From<AuditView> for AuditEntry {
+    fn from(view: AuditView) -> Self {
         Self {
             action: view.action,
             actor: view.actor,
@@ -71,7 +70,7 @@ impl From<DeedView> for Deed {
 }
 
 #[derive(Template)]
-#[template(path = "console/letter.html")]
+#[template(path = "console/item.html")]
 struct Page {
     frame: Frame,
     table: String,
@@ -80,22 +79,22 @@ struct Page {
     key: String,
     facts: Vec<Fact>,
     attempts: Vec<Attempt>,
-    deeds: Vec<Deed>,
-    payload: String,
-    row: String,
+    audit: Vec<AuditEntry>,
+    payload: Vec<(String, String)>,
+    row: Vec<(String, String)>,
     timeline: String,
 }
 
 /// `/dead/{table}/{id}`
 pub(in super::super) async fn page(
     State(console): State<Console>,
-    visitor: User,
+    user: User,
     Path((table, id)): Path<(String, i64)>,
 ) -> Result<Response, Problem> {
     let item = console.operate.item(&table, id).await?.ok_or_else(|| {
         Problem::new(
             &NOT_FOUND,
-            "No such item is there: it was never, or it is done or archived and its row is gone.",
+            "There is no such item: it never existed, or it is done or archived and its row was deleted.",
         )
     })?;
     let mut facts = vec![Fact {
@@ -109,32 +108,28 @@ pub(in super::super) async fn page(
         .find(|attempt| attempt.code.is_some());
     if let Some(failure) = failure {
         let failure = failure.clone();
-        let told = [
+        let failure = [
             ("Code", failure.code),
             ("Category", failure.category),
             ("Message", failure.message),
         ];
         facts.extend(
-            told.into_iter()
+            failure
+                .into_iter()
                 .filter_map(|(name, value)| value.map(|value| Fact { name, value })),
         );
     }
     answer(&Page {
-        frame: Frame::new(format!("{table} {id}"), "dead", &visitor),
+        frame: Frame::new(format!("{table} {id}"), "dead", &user),
         dead: item.dead,
         key: view::key(&table, id),
         facts,
         attempts: item.attempts.into_iter().map(Attempt::from).collect(),
-        deeds: item.audit.into_iter().map(Deed::from).collect(),
-        payload: pretty(&item.payload),
-        row: pretty(&item.row),
+        audit: item.audit.into_iter().map(AuditEntry::from).collect(),
+        payload: format::fields(&item.payload),
+        row: format::fields(&item.row),
         timeline: format!("/trace/{}", format::in_path(&view::key(&table, id))),
         table,
         id,
     })
-}
-
-/// As people read JSON.
-fn pretty(value: &Value) -> String {
-    serde_json::to_string_pretty(value).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Everything that is known under an id: from the request to the last notification, across services, oldest first.
+//! The timeline of an id: everything from the request to the last notification, across services, oldest first.
 
 use std::collections::BTreeSet;
 
@@ -12,110 +12,110 @@ use uuid::Uuid;
 use super::Operate;
 use crate::services;
 
-/// Nobody's id or key is longer.
-const LONGEST: usize = 500;
+/// Maximum length of an id or key.
+const MAX_ID: usize = 500;
 
-/// What is known under an id.
+/// The timeline of an id.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[schema(as = Timeline)]
 pub struct TimelineView {
-    /// The id that was asked for.
+    /// The requested id.
     pub id: String,
-    /// What it is the id of, and what belongs to that.
+    /// The item with this id, and what belongs to it.
     pub subjects: Vec<Subject>,
     /// What happened, oldest first.
     pub events: Vec<TimelineEvent>,
 }
 
-/// Something that has an id.
+/// An item with an id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Subject {
-    /// The service that knows it.
+    /// Its service.
     pub service: String,
-    /// What it is: an order, a job, a message.
+    /// Its kind: an order, a job, a message.
     pub kind: String,
-    /// What it is called: a trace of this leads to it.
+    /// Its id or key.
     pub key: String,
-    /// How it stands.
+    /// Its state.
     pub state: String,
-    /// The items of work that belong to it, as `table/number`.
+    /// Its work items, as `table/number`.
     pub items: Vec<String>,
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TimelineEvent {
     /// When.
     #[serde(with = "time::serde::rfc3339")]
     pub at: OffsetDateTime,
-    /// In which service.
+    /// Its service.
     pub service: String,
-    /// To what.
+    /// The item or work item.
     pub subject: String,
-    /// What.
+    /// What happened.
     pub what: String,
-    /// More about it.
+    /// Details.
     pub detail: Option<String>,
-    /// Is it what one hopes for, or the contrary? Absent: neither.
+    /// Good (true), bad (false), or neither (absent).
     pub good: Option<bool>,
 }
 
 impl Operate {
-    /// Everything that is known under this id; none if nothing is.
-    pub async fn trace(&self, id: &str) -> Result<Option<TimelineView>> {
+    /// The timeline of this id; none if no service knows it.
+    pub async fn timeline(&self, id: &str) -> Result<Option<TimelineView>> {
         let id = id.trim();
-        if id.is_empty() || id.len() > LONGEST || id.contains('\0') {
+        if id.is_empty() || id.len() > MAX_ID || id.contains('\0') {
             return Ok(None);
         }
         let mut found: Vec<(&'static str, Timeline)> = Vec::new();
         for service in self.apis.all() {
             let name = service.description().name;
-            let trails = service.timeline(id).await.map_err(Error::from)?;
-            found.extend(trails.into_iter().map(|trail| (name, trail)));
+            let timelines = service.timeline(id).await.map_err(Error::from)?;
+            found.extend(timelines.into_iter().map(|timeline| (name, timeline)));
         }
-        found.extend(self.item_trail(id).await?);
+        found.extend(self.item_timeline(id).await?);
         let messages = self.messages(id, &found).await?;
         found.extend(
             messages
                 .into_iter()
-                .map(|trail| (services::MESSAGES, trail)),
+                .map(|timeline| (services::MESSAGES, timeline)),
         );
         if found.is_empty() {
             return Ok(None);
         }
         let items: Vec<ItemId> = found
             .iter()
-            .flat_map(|(_, trail)| trail.items.iter().cloned())
+            .flat_map(|(_, timeline)| timeline.items.iter().cloned())
             .collect::<BTreeSet<_>>()
             .into_iter()
             .collect();
-        let told = self.of_items(items).await?;
-        Ok(Some(timeline(id, found, told)))
+        let events = self.item_events(items).await?;
+        Ok(Some(assemble(id, found, events)))
     }
 
-    /// What was tried with these items and done to them, as the database of each knows.
-    async fn of_items(&self, items: Vec<ItemId>) -> Result<Vec<(ItemId, Event)>> {
+    /// Attempts and actions of these work items, from the database of each.
+    async fn item_events(&self, items: Vec<ItemId>) -> Result<Vec<(ItemId, Event)>> {
         let (here, there): (Vec<ItemId>, Vec<ItemId>) = items
             .into_iter()
             .partition(|item| self.letters.place(&item.work_table).is_none());
-        let mut told = timeline::for_items(&self.pool, &here).await?;
+        let mut events = timeline::for_items(&self.pool, &here).await?;
         for item in there {
             let pool = self.letters.place(&item.work_table).unwrap_or(&self.pool);
-            told.extend(timeline::for_items(pool, &[item]).await?);
+            events.extend(timeline::for_items(pool, &[item]).await?);
         }
-        Ok(told)
+        Ok(events)
     }
 
-    /// What an id is the id of; empty if nobody knows it.
+    /// The items with this id; empty if no service knows it.
     pub async fn search(&self, id: &str) -> Result<Vec<Subject>> {
-        let timeline = self.trace(id).await?;
+        let timeline = self.timeline(id).await?;
         Ok(timeline
             .map(|timeline| timeline.subjects)
             .unwrap_or_default())
     }
 
-    /// An item of work by table and number, for as long as anything is known of it.
-    async fn item_trail(&self, id: &str) -> Result<Option<(&'static str, Timeline)>> {
+    /// A work item by table and number, as long as anything is recorded about it.
+    async fn item_timeline(&self, id: &str) -> Result<Option<(&'static str, Timeline)>> {
         let Some((table, number)) = id.rsplit_once('/') else {
             return Ok(None);
         };
@@ -129,21 +129,21 @@ impl Operate {
         let item = ItemId::new(table, number);
         let state = match self.letters.show(&self.pool, table, number).await? {
             Some(detail) if detail.dead => "dead",
-            Some(_) => "there",
-            None if self.of_items(vec![item.clone()]).await?.is_empty() => return Ok(None),
-            None => "gone: done or archived",
+            Some(_) => "active",
+            None if self.item_events(vec![item.clone()]).await?.is_empty() => return Ok(None),
+            None => "done or archived",
         };
-        let trail = Timeline {
+        let timeline = Timeline {
             kind: "item",
             key: id.to_owned(),
             state: state.to_owned(),
             items: vec![item],
             ..Timeline::default()
         };
-        Ok(Some((services::service_of_table(table), trail)))
+        Ok(Some((services::service_of_table(table), timeline)))
     }
 
-    /// The message of this id, those of this W3C trace, and those that belong to what was found.
+    /// The message with this id, those of this W3C trace, and those that belong to the items found.
     async fn messages(
         &self,
         id: &str,
@@ -151,23 +151,23 @@ impl Operate {
     ) -> Result<Vec<Timeline>> {
         let mut ids: Vec<Uuid> = found
             .iter()
-            .flat_map(|(_, trail)| trail.messages.iter().copied())
+            .flat_map(|(_, timeline)| timeline.messages.iter().copied())
             .collect();
         ids.extend(id.parse::<Uuid>());
-        let mut trails = timeline::for_messages(&self.pool, &ids).await?;
+        let mut timelines = timeline::for_messages(&self.pool, &ids).await?;
         let is_trace = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
         if is_trace {
             let more = timeline::for_trace(&self.pool, &id.to_ascii_lowercase()).await?;
-            trails.extend(more);
+            timelines.extend(more);
         }
-        Ok(trails)
+        Ok(timelines)
     }
 }
 
-fn timeline(
+fn assemble(
     id: &str,
     found: Vec<(&'static str, Timeline)>,
-    told: Vec<(ItemId, Event)>,
+    item_events: Vec<(ItemId, Event)>,
 ) -> TimelineView {
     let mut subjects: Vec<Subject> = Vec::new();
     let mut events: Vec<TimelineEvent> = Vec::new();
@@ -179,17 +179,17 @@ fn timeline(
         detail: event.detail.filter(|detail| !detail.is_empty()),
         good: event.good,
     };
-    for (service, trail) in found {
+    for (service, timeline) in found {
         let subject = Subject {
             service: service.to_owned(),
-            kind: trail.kind.to_owned(),
-            key: trail.key,
-            state: trail.state,
-            items: trail.items.iter().map(ItemId::to_string).collect(),
+            kind: timeline.kind.to_owned(),
+            key: timeline.key,
+            state: timeline.state,
+            items: timeline.items.iter().map(ItemId::to_string).collect(),
         };
         let name = format!("{} {}", subject.kind, subject.key);
         events.extend(
-            trail
+            timeline
                 .events
                 .into_iter()
                 .map(|e| event(service, name.clone(), e)),
@@ -198,7 +198,7 @@ fn timeline(
             subjects.push(subject);
         }
     }
-    for (item, e) in told {
+    for (item, e) in item_events {
         let service = services::service_of_table(&item.work_table);
         events.push(event(service, item.to_string(), e));
     }
