@@ -41,7 +41,7 @@ async fn a_pooler_that_mixes_up_statements_is_refused_before_anything_is_done() 
             said.contains("database.url leads to a pooler"),
             "{command}: {said}"
         );
-        assert!(said.contains("mode to session"), "{command}: {said}");
+        assert!(said.contains("session mode"), "{command}: {said}");
     }
     let made: bool = sqlx::query_scalar("select to_regnamespace('postrider') is not null")
         .fetch_one(&db.pool())

@@ -1,11 +1,11 @@
--- Who is logged in at the console. Any process that shows it asks here, so that a session holds in all of them and ends
--- in all of them.
+-- Login sessions of the console. Every process that serves the console reads them here, so a session is valid, and ends, in
+-- all of them.
 create table console.session (
-    -- A hash of the secret in the browser's cookie: whoever reads this table can't take a session over.
+    -- Hash of the secret in the browser's cookie: reading this table does not let anyone take over a session.
     id          bytea primary key check (octet_length(id) = 32),
-    -- The token's name, for people.
+    -- Name of the token, for people.
     token       text not null,
-    -- Which configured token it was; once that is gone, so is the session.
+    -- Fingerprint of the configured token; the session ends when that token is removed.
     fingerprint bytea not null check (octet_length(fingerprint) = 32),
     created_at  timestamptz not null default now(),
     expires_at  timestamptz not null

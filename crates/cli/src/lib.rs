@@ -1,7 +1,6 @@
-//! The program `postrider`: configuration, command line, HTTP shell, roles, and the database it all stands on.
+//! The program `postrider`: command line, configuration, roles, HTTP server, console and alerts.
 //!
-//! Gauge order: [`cli`] (what can be asked of it), [`config`], [`database`], [`services`] (what it is made of),
-//! [`http`], then the commands.
+//! Reading order: [`cli`], [`config`], [`database`], [`services`], [`roles`], [`http`], [`operate`], [`console`].
 
 pub mod alerts;
 pub mod cli;
@@ -16,7 +15,7 @@ pub mod operate;
 pub mod roles;
 pub mod services;
 
-/// The console's own schema: who is logged in.
+/// Migrations of the schema `console`: login sessions.
 #[must_use]
 pub const fn migrations() -> postrider::migrate::MigrationSet {
     postrider::migration_set!("console", ["0001_sessions"])

@@ -6,18 +6,18 @@ use tracing_subscriber::{EnvFilter, fmt};
 
 use crate::config::{Log, LogFormat};
 
-/// Starts logging for the rest of the program's life.
+/// Starts logging, once per process.
 pub fn start(log: &Log) {
     let filter = EnvFilter::new(log.level.directives());
     let builder = fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // A second start in one process (tests, a demo inside a server) keeps the first one.
+    // A second start in one process, as in tests, keeps the first one.
     let _ = match log.format {
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
         LogFormat::Text => builder.with_ansi(colours(&std::io::stderr())).try_init(),
     };
 }
 
-/// Colours belong on a terminal alone, and not where `NO_COLOR` asks for none.
+/// Colours are used only on a terminal, and not with `NO_COLOR`.
 pub fn colours(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

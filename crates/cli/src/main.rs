@@ -1,8 +1,8 @@
-//! The only binary of the house.
+//! The binary `postrider`.
 
 use std::process::ExitCode;
 
-/// A request is some hundred small allocations on whichever thread runs it: docs/decisions/0010.
+/// A request makes some hundred small allocations: docs/decisions/0010.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

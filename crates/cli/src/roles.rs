@@ -10,18 +10,18 @@ use std::{collections::BTreeSet, fmt, str::FromStr};
 
 pub use tasks::{Resources, Task, Tasks};
 
-/// One kind of work that a process can take on.
+/// What a process can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Answers the five APIs.
+    /// Serves the services' APIs.
     Api,
-    /// Sends what the outbox holds.
+    /// Publishes messages from the outbox.
     Publisher,
-    /// Handles work.
+    /// Runs handlers.
     Worker,
-    /// Runs periodic work under a leader lease.
+    /// Runs periodic tasks under a leader lease.
     Scheduler,
-    /// Shows the console.
+    /// Serves the console.
     Console,
 }
 
@@ -35,7 +35,7 @@ impl Role {
         Self::Console,
     ];
 
-    /// The word on the command line.
+    /// Its name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -54,12 +54,12 @@ impl fmt::Display for Role {
     }
 }
 
-/// The roles that one process was asked for; at least one.
+/// The roles of a process; at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roles(BTreeSet<Role>);
 
 impl Roles {
-    /// Was this role asked for?
+    /// Does the process have this role?
     #[must_use]
     pub fn has(&self, role: Role) -> bool {
         self.0.contains(&role)
@@ -89,7 +89,7 @@ impl FromStr for Roles {
                     .find(|role| role.name() == word)
                     .ok_or_else(|| {
                         let all = Role::ALL.map(Role::name).join(", ");
-                        format!("{word:?} is no role; the roles are {all}")
+                        format!("{word:?} is not a role; the roles are {all}")
                     })
             })
             .collect::<Result<BTreeSet<_>, _>>()
@@ -108,18 +108,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn roles_are_read_in_any_order_and_printed_in_one() {
+    fn roles_parse_in_any_order_and_print_in_one() {
         let roles: Roles = "worker, api".parse().expect("two roles");
         assert_eq!(roles.to_string(), "api,worker");
         assert!(!roles.has(Role::Console));
     }
 
     #[test]
-    fn an_unknown_role_is_refused_with_the_list_of_all() {
-        let refusal = "api,wroker".parse::<Roles>().expect_err("no such role");
+    fn an_unknown_role_is_an_error_that_lists_all_roles() {
+        let error = "api,wroker".parse::<Roles>().expect_err("no such role");
         assert!(
-            refusal.contains("wroker") && refusal.contains("scheduler"),
-            "{refusal}"
+            error.contains("wroker") && error.contains("scheduler"),
+            "{error}"
         );
         assert!("".parse::<Roles>().is_err());
     }

@@ -1,4 +1,4 @@
-//! How often alerts are judged, and who is told.
+//! Settings of alerts.
 
 use std::{fmt, time::Duration};
 
@@ -11,22 +11,22 @@ use url::Url;
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// From one look to the next.
+    /// Interval between evaluations.
     #[serde(with = "postrider::duration")]
     pub every: Duration,
-    /// Is told when an alert fires and when it is over; absent: nobody.
+    /// Receives a POST when an alert fires and when it is resolved; absent: none.
     #[serde(deserialize_with = "address")]
     pub url: Option<Url>,
-    /// Signs what is told; absent: unsigned.
+    /// Secret that signs announcements; absent: unsigned.
     #[serde(deserialize_with = "unless_empty")]
     pub secret: Option<String>,
-    /// How long the receiver may take.
+    /// Timeout of the receiver.
     #[serde(with = "postrider::duration")]
     pub timeout: Duration,
 }
 
 impl Settings {
-    /// What is wrong with them. (key, what is wrong and what to do)
+    /// Invalid values: (key, what is wrong and what to do).
     #[must_use]
     pub fn contradictions(&self) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
@@ -40,14 +40,14 @@ impl Settings {
             found.push(("alerts.secret", wrong.to_string()));
         }
         if self.timeout.is_zero() {
-            found.push(("alerts.timeout", "must be longer than zero".to_owned()));
+            found.push(("alerts.timeout", "must be greater than zero".to_owned()));
         }
         found
     }
 }
 
 impl fmt::Debug for Settings {
-    /// Neither the secret nor what an address may carry belongs in a log.
+    /// Neither the secret nor the URL's credentials belong in a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
             .field("every", &self.every)

@@ -9,10 +9,10 @@ use crate::exit::{Exit, Failure};
 /// Options of `token`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Name of the caller, for logs and the audit.
+    /// Name of the caller, for logs and the audit log.
     #[arg(long)]
     name: String,
-    /// What it may do: submit, read, operate, internal.
+    /// Scopes: submit, read, operate, internal.
     #[arg(long, value_delimiter = ',', required = true, value_name = "SCOPE,…")]
     scopes: Vec<Scope>,
 }

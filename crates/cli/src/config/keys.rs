@@ -1,4 +1,4 @@
-//! The names of the keys: which exist, how a seed's own spelling maps to ours, which one was meant.
+//! Key names: which exist, how other spellings map to ours, which one was probably meant.
 
 use toml::{Table, Value};
 
@@ -23,7 +23,7 @@ fn walk(table: &Table, prefix: &str, found: &mut Vec<(String, Value)>) {
     }
 }
 
-/// Puts a value at a dotted key, making the tables on the way.
+/// Sets a value at a dotted key, creating the tables on the way.
 pub(super) fn put(table: &mut Table, key: &str, value: Value) {
     match key.split_once('.') {
         None => {
@@ -40,7 +40,7 @@ pub(super) fn put(table: &mut Table, key: &str, value: Value) {
     }
 }
 
-/// `batchSize` and `batch-size` are `batch_size`: documents and dashboards use all three.
+/// `batchSize` and `batch-size` are `batch_size`.
 pub(super) fn snake(name: &str) -> String {
     let mut out = String::with_capacity(name.len() + 4);
     let mut after_lower = false;
@@ -60,11 +60,11 @@ pub(super) fn snake(name: &str) -> String {
     out
 }
 
-/// The known key that looks most like this one, if any comes near.
+/// The most similar known key, if one is similar enough.
 pub(super) fn nearest<'a>(key: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     known
         .map(|candidate| {
-            // `listen` alone should find `server.listen`.
+            // `listen` alone finds `server.listen`.
             let last = candidate.rsplit('.').next().unwrap_or(candidate);
             let own_last = key.rsplit('.').next().unwrap_or(key);
             let whole = strsim::normalized_damerau_levenshtein(key, candidate);

@@ -11,11 +11,11 @@ use toml::{Table, Value};
 
 use super::{Config, DEFAULTS, keys, secrets};
 
-/// The prefix of every environment variable of ours.
+/// Prefix of our environment variables.
 const PREFIX: &str = "POSTRIDER_";
 
-/// Variables that are ours but no configuration keys: for the command-line client and for tests.
-const NOT_KEYS: [&str; 5] = [
+/// Our variables that are not configuration keys: for the CLI client and for tests.
+const NON_CONFIG_VARIABLES: [&str; 5] = [
     "POSTRIDER_CONFIG",
     "POSTRIDER_SERVER",
     "POSTRIDER_TOKEN",
@@ -47,7 +47,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// What the command line says about the configuration.
+/// Overrides from the command line.
 #[derive(Debug, Default, Clone)]
 pub struct Overrides {
     /// A configuration file.
@@ -56,18 +56,18 @@ pub struct Overrides {
     pub flags: Vec<(String, String, String)>,
 }
 
-/// One thing that is wrong, where it was said, and what to do.
+/// A problem, where it came from, and what to do.
 #[derive(Debug, Clone)]
 pub struct Problem {
     /// Key or file.
     pub subject: String,
-    /// Where it was said.
+    /// Where it came from.
     pub origin: Origin,
     /// What is wrong and what to do.
     pub what: String,
 }
 
-/// All that is wrong with a configuration.
+/// All problems of a configuration.
 #[derive(Debug, thiserror::Error)]
 pub struct Invalid(
     /// At least one.
@@ -93,7 +93,7 @@ impl fmt::Display for Invalid {
     }
 }
 
-/// A value in force and where it came from.
+/// An effective value and where it came from.
 #[derive(Debug, Clone)]
 pub struct Setting {
     pub(super) value: Value,
@@ -101,7 +101,7 @@ pub struct Setting {
     pub origin: Origin,
 }
 
-/// The configuration in force.
+/// The effective configuration.
 #[derive(Debug, Clone)]
 pub struct Effective {
     /// Typed, validated.
@@ -110,7 +110,7 @@ pub struct Effective {
     pub settings: Vec<(String, Setting)>,
 }
 
-/// Puts the layers on top of each other, and checks everything before anything is used.
+/// Merges the layers and validates everything before anything is used.
 pub fn load(
     overrides: &Overrides,
     env: impl Iterator<Item = (String, String)>,
@@ -180,7 +180,7 @@ impl Layers {
         };
         let table: Table = match text.parse() {
             Ok(table) => table,
-            // toml's own message quotes the line, which may hold a secret: the place is enough.
+            // toml's own message quotes the line, which may contain a secret: report only the position.
             Err(e) => return problem(not_toml(&text, &e)),
         };
         for (key, value) in keys::flatten(&table) {
@@ -192,7 +192,8 @@ impl Layers {
         let mut ours: Vec<_> = env.filter(|(name, _)| name.starts_with(PREFIX)).collect();
         ours.sort();
         for (name, text) in ours {
-            if NOT_KEYS.contains(&name.as_str()) || name.starts_with("POSTRIDER_TEST_") {
+            if NON_CONFIG_VARIABLES.contains(&name.as_str()) || name.starts_with("POSTRIDER_TEST_")
+            {
                 continue;
             }
             let key = name[PREFIX.len()..].to_ascii_lowercase().replace("__", ".");
@@ -200,7 +201,7 @@ impl Layers {
         }
     }
 
-    /// A value that arrives as text: TOML where it reads as what the key wants, else the text itself.
+    /// A value given as text: TOML if it parses as the type of the key, else the text itself.
     fn text(&mut self, origin: Origin, key: &str, text: &str) {
         let wants_text = self
             .settings
@@ -240,8 +241,8 @@ impl Layers {
     }
 
     fn finish(mut self) -> Result<Effective, Invalid> {
-        // Each given value is tried alone on top of the defaults, so that every wrong one is named
-        // and not only the first.
+        // Try each value alone on top of the defaults, so that every invalid one is reported,
+        // not only the first.
         for key in &self.order {
             let Some(setting) = self
                 .settings
@@ -310,7 +311,7 @@ fn keys_of(key: &str) -> String {
         .join(".")
 }
 
-/// An error message of a deserializer quotes what it was given; a secret must not come out that way.
+/// A deserializer's error quotes its input; a secret must not leak that way.
 fn hide(key: &str, value: &Value, message: &str) -> String {
     match value.as_str() {
         Some(text) if secrets::is_secret(key) => message.replace(text, secrets::HIDDEN),

@@ -1,8 +1,7 @@
-//! Configuration: one file that lists every key, then a file, the environment and flags on top of it.
+//! Configuration: compiled-in defaults, overridden by a file, the environment and flags.
 //!
-//! `config/default.toml` is compiled in and is the only list of keys and defaults: a key that is not
-//! in it is unknown, and the structs below must mirror it exactly (a test and serde both see to that).
-//! All problems of a configuration are reported at once, each with the place it came from.
+//! `config/default.toml` is compiled in and is the only list of keys and defaults: other keys are unknown, and the structs
+//! below mirror it exactly, which a test and serde ensure. All problems are reported at once, each with its origin.
 
 mod keys;
 mod layers;
@@ -26,14 +25,14 @@ pub use show::{as_json, as_toml, json_as_toml};
 /// The compiled-in list of every key with its default.
 pub const DEFAULTS: &str = include_str!("../../../../config/default.toml");
 
-/// No `server.body_limit` is larger: a few such bodies at once fill the memory of most machines.
-const LARGEST_BODY: ByteSize = ByteSize::gib(1);
+/// Maximum of `server.body_limit`: bodies are held in memory.
+const MAX_BODY_LIMIT: ByteSize = ByteSize::gib(1);
 
-/// Everything that can be configured, as the program uses it.
+/// The typed configuration.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where the embedded PostgreSQL and local files live.
+    /// Directory of the embedded PostgreSQL and local files.
     #[serde(deserialize_with = "values::optional")]
     pub data_dir: Option<PathBuf>,
     /// The HTTP server.
@@ -42,13 +41,13 @@ pub struct Config {
     pub database: Database,
     /// The console.
     pub console: crate::console::Settings,
-    /// When an outside dependency is left alone for a while.
+    /// Defaults of circuit breakers.
     pub breaker: breaker::Settings,
-    /// How long things are kept.
+    /// Retention periods.
     pub retention: Retention,
-    /// How messages travel.
+    /// The message transport.
     pub transport: postrider_transports::Settings,
-    /// Where files go.
+    /// The object store.
     pub store: postrider_blob::Settings,
     /// Evidence.
     pub evidence: postrider_evidence::Settings,
@@ -72,15 +71,15 @@ pub struct Config {
 pub struct Server {
     /// Address and port to listen on.
     pub listen: SocketAddr,
-    /// Largest request body.
+    /// Maximum size of a request body.
     pub body_limit: ByteSize,
-    /// Time limit of a request.
+    /// Timeout of a request.
     #[serde(with = "postrider::duration")]
     pub request_timeout: Duration,
     /// How long a stopping server waits for requests in flight.
     #[serde(with = "postrider::duration")]
     pub drain_timeout: Duration,
-    /// Who may call.
+    /// API tokens.
     pub tokens: Vec<Token>,
 }
 
@@ -88,20 +87,20 @@ pub struct Server {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Database {
-    /// Absent: the embedded PostgreSQL.
+    /// The database; absent: the embedded PostgreSQL.
     #[serde(deserialize_with = "values::optional")]
     pub url: Option<values::DatabaseUrl>,
-    /// Most connections for requests and handlers.
+    /// Maximum connections for requests and handlers.
     pub pool_size: u32,
-    /// Most connections on which workers claim and settle.
+    /// Maximum connections on which workers claim and settle.
     pub worker_connections: u32,
-    /// How long to wait for the database at start.
+    /// Timeout for the database at start.
     #[serde(with = "postrider::duration")]
     pub connect_timeout: Duration,
-    /// How long to wait for a free connection.
+    /// Timeout for a free connection.
     #[serde(with = "postrider::duration")]
     pub acquire_timeout: Duration,
-    /// Bring the schema up to date at start.
+    /// Apply pending migrations at start.
     pub migrate: bool,
     /// Directory of the PostgreSQL programs.
     #[serde(deserialize_with = "values::optional")]
@@ -112,10 +111,10 @@ pub struct Database {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Retention {
-    /// The journal of attempts and completions.
+    /// Attempts and completions.
     #[serde(with = "postrider::duration")]
     pub attempts: Duration,
-    /// Ids of handled messages.
+    /// Inbox: ids of handled messages.
     #[serde(with = "postrider::duration")]
     pub inbox: Duration,
     /// The log of published messages.
@@ -130,13 +129,13 @@ pub struct Retention {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Log {
-    /// Filter of what is logged.
+    /// Log filter.
     pub level: values::LogFilter,
-    /// One line per event, in which form.
+    /// Log format.
     pub format: LogFormat,
 }
 
-/// How a log line looks.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
@@ -147,7 +146,7 @@ pub enum LogFormat {
 }
 
 impl Config {
-    /// The data directory in force: the configured one, or the user's own place for such things.
+    /// The data directory: the configured one, or the user's default.
     pub fn data_dir(&self) -> PathBuf {
         self.data_dir.clone().unwrap_or_else(|| {
             let from_env = |name: &str| {
@@ -156,7 +155,7 @@ impl Config {
                     .map(PathBuf::from)
             };
             if nix::unistd::geteuid().is_root() {
-                // The server process of a root-started program is another user, who cannot enter /root.
+                // Started by root, the server process runs as another user, who can't enter /root.
                 return PathBuf::from("/var/lib/postrider");
             }
             from_env("XDG_DATA_HOME")
@@ -168,7 +167,7 @@ impl Config {
         })
     }
 
-    /// What only shows when several values are seen together. (key, what is wrong and what to do)
+    /// Invalid combinations of values: (key, what is wrong and what to do).
     fn contradictions(&self) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
         let server = &self.server;
@@ -193,7 +192,7 @@ impl Config {
             ("database.acquire_timeout", self.database.acquire_timeout),
         ] {
             if duration.is_zero() {
-                found.push((key, "must be longer than zero".into()));
+                found.push((key, "must be greater than zero".into()));
             }
         }
         if self.retention.inbox < inbox::MIN_RETENTION {
@@ -202,8 +201,8 @@ impl Config {
                 "must be at least 24h, or a redelivery would not be recognised".into(),
             ));
         }
-        if !(1..=LARGEST_BODY.as_u64()).contains(&server.body_limit.as_u64()) {
-            let (given, most) = (server.body_limit, LARGEST_BODY);
+        if !(1..=MAX_BODY_LIMIT.as_u64()).contains(&server.body_limit.as_u64()) {
+            let (given, most) = (server.body_limit, MAX_BODY_LIMIT);
             let problem = format!(
                 "{given} is not between 1 byte and {most}: bodies are held in memory; archives and documents have limits of their own"
             );

@@ -1,4 +1,4 @@
-//! What must never be printed: values of secret keys, and passwords inside addresses.
+//! What is never printed: values of secret keys, and passwords in URLs.
 
 /// Keys whose whole value is hidden, by their last word.
 const SECRET_WORDS: [&str; 6] = [
@@ -10,10 +10,10 @@ const SECRET_WORDS: [&str; 6] = [
     "access_key",
 ];
 
-/// What stands in place of a secret.
+/// Replaces a secret.
 pub(super) const HIDDEN: &str = "********";
 
-/// Is the value of this key hidden as a whole?
+/// Is the whole value of this key hidden?
 pub(super) fn is_secret(key: &str) -> bool {
     let last = key.rsplit('.').next().unwrap_or(key);
     SECRET_WORDS
@@ -21,7 +21,7 @@ pub(super) fn is_secret(key: &str) -> bool {
         .any(|word| last == *word || last.ends_with(&format!("_{word}")))
 }
 
-/// The text with the password of an address replaced. Text that is no address comes back as it is.
+/// The text with the password of a URL replaced; other text is returned unchanged.
 pub fn redact(text: &str) -> String {
     let Ok(mut url) = url::Url::parse(text) else {
         return text.to_owned();

@@ -136,7 +136,7 @@ fn an_address_beyond_loopback_needs_a_token() {
         &[("POSTRIDER_SERVER__TOKENS", &token)],
         &[("server.listen", "0.0.0.0:8080")],
     )
-    .expect("a token makes it right");
+    .expect("valid with a token");
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn a_secret_appears_neither_in_what_is_printed_nor_in_an_error() {
     }
     assert!(
         as_toml(&effective).contains("\"ci\""),
-        "who may call is no secret"
+        "names of callers are no secret"
     );
 
     let wrong = [
@@ -205,7 +205,7 @@ fn more_attempts_than_a_delivery_can_count_are_refused() {
     let key = "payments.wallet.max_attempts";
     let message = load_with("", &[], &[(key, "40000")]).expect_err("refused");
     assert!(message.contains("must be between 1 and 30000"), "{message}");
-    load_with("", &[], &[(key, "30000")]).expect("so many will do");
+    load_with("", &[], &[(key, "30000")]).expect("the maximum is valid");
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn a_body_limit_that_memory_would_not_hold_is_refused() {
             "{message}"
         );
     }
-    load_with("", &[], &[(key, "1GiB")]).expect("so much will do");
+    load_with("", &[], &[(key, "1GiB")]).expect("the maximum is valid");
 }
 
 #[test]
@@ -229,6 +229,6 @@ fn too_few_connections_to_work_with_are_refused() {
             message.contains(key) && message.contains("1 is not between 2 and 1000"),
             "{message}"
         );
-        load_with("", &[], &[(key, "2")]).expect("two will do");
+        load_with("", &[], &[(key, "2")]).expect("the minimum is valid");
     }
 }

@@ -1,4 +1,4 @@
-//! Values with a form of their own: each says what it expects when it is not met.
+//! Values with their own format; an error says what was expected.
 
 use std::{fmt, str::FromStr};
 
@@ -17,12 +17,12 @@ where
     T::deserialize(de::value::StringDeserializer::new(text)).map(Some)
 }
 
-/// A `postgres://` address; printed without its password.
+/// A `postgres://` URL; printed without its password.
 #[derive(Clone)]
 pub struct DatabaseUrl(url::Url);
 
 impl DatabaseUrl {
-    /// The address with everything in it, for the driver alone.
+    /// The complete URL, for the driver only.
     pub fn expose(&self) -> &str {
         self.0.as_str()
     }
@@ -49,7 +49,7 @@ impl<'de> Deserialize<'de> for DatabaseUrl {
             )));
         }
         sqlx::postgres::PgConnectOptions::from_str(url.as_str())
-            .map_err(|e| de::Error::custom(format!("PostgreSQL can't use this address: {e}")))?;
+            .map_err(|e| de::Error::custom(format!("not a valid PostgreSQL URL: {e}")))?;
         Ok(Self(url))
     }
 }
@@ -68,7 +68,7 @@ impl LogFilter {
 impl<'de> Deserialize<'de> for LogFilter {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        // A lone unknown word would be taken for a module name and log nothing at all.
+        // An unknown word alone would be taken as a module name and log nothing.
         let lone_word = !text.contains(['=', ',']);
         let parsed = tracing_subscriber::EnvFilter::builder().parse(&text);
         match parsed {
@@ -79,7 +79,7 @@ impl<'de> Deserialize<'de> for LogFilter {
                 Ok(Self(text))
             }
             _ => Err(de::Error::custom(format!(
-                "{text:?} is no log level; use error, warn, info, debug, trace or a list such as \"info,sqlx=warn\""
+                "{text:?} is not a log level; use error, warn, info, debug, trace or a list such as \"info,sqlx=warn\""
             ))),
         }
     }

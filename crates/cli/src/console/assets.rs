@@ -1,4 +1,4 @@
-//! The style, the script and the icon: compiled in, and kept by browsers until the program changes.
+//! Style sheet, script and icon: compiled in, and cached by browsers until the program changes.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ const STYLE: &str = include_str!("../../assets/console.css");
 const SCRIPT: &str = include_str!("../../assets/console.js");
 const ICON: &str = include_str!("../../assets/icon.svg");
 
-/// Pages name the assets with their stamp, so that this can be long.
+/// Pages request the assets by version, so the cache lifetime can be long.
 const KEPT: &str = "public, max-age=86400";
 
 /// Changes whenever an asset does.
@@ -44,6 +44,6 @@ pub(super) fn routes() -> Router {
             asset("text/javascript; charset=utf-8", SCRIPT),
         )
         .route("/assets/icon.svg", asset("image/svg+xml", ICON))
-        // Browsers ask for it unasked; the pages name another.
+        // Browsers request it on their own; the pages use another.
         .route("/favicon.ico", get(|| async { StatusCode::NO_CONTENT }))
 }

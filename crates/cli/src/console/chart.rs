@@ -1,23 +1,23 @@
-//! Charts as plain SVG, drawn by the server: they need no script and no style of their own.
+//! Charts as plain SVG, rendered by the server.
 
 use std::fmt::Write as _;
 
-/// The space that a line is drawn in; the page stretches it.
+/// Size of the drawing; the page scales it.
 const WIDTH: f64 = 100.0;
 const HEIGHT: f64 = 30.0;
 
-/// A line, the area under it, and what it says in words.
+/// A line with the area under it and a label.
 pub(super) struct Spark {
     /// The line's path.
     pub line: String,
     /// The area's path.
     pub area: String,
-    /// For those who don't see it.
+    /// For screen readers.
     pub words: String,
 }
 
 impl Spark {
-    /// Of these values, oldest first. The scale begins at zero and ends at the largest value or at `least`.
+    /// These values, oldest first. The scale goes from zero to the maximum, at least to `least`.
     pub fn of(values: &[f64], least: f64, words: impl Into<String>) -> Self {
         let top = top(values, least);
         let line = path(values, top);
@@ -36,18 +36,18 @@ impl Spark {
 
 /// Several lines on one scale.
 pub(super) struct Chart {
-    /// What was done.
+    /// Done.
     pub done: Spark,
-    /// What failed and is tried again.
+    /// Failed attempts.
     pub retries: Spark,
-    /// What was given up.
+    /// Dead letters.
     pub dead: Spark,
-    /// The value at the top.
+    /// The maximum.
     pub top: f64,
 }
 
 impl Chart {
-    /// Lines of the same length on the scale of the largest.
+    /// Lines of the same length on one scale.
     pub fn of(done: &[f64], retries: &[f64], dead: &[f64]) -> Self {
         let top = [done, retries, dead]
             .into_iter()
@@ -71,15 +71,15 @@ fn path(values: &[f64], top: f64) -> String {
     if values.len() < 2 {
         return String::new();
     }
-    #[expect(clippy::cast_precision_loss, reason = "a place on a screen")]
+    #[expect(clippy::cast_precision_loss, reason = "a position on a screen")]
     let step = WIDTH / (values.len() - 1) as f64;
     let mut path = String::with_capacity(values.len() * 10);
     for (place, value) in values.iter().enumerate() {
-        #[expect(clippy::cast_precision_loss, reason = "a place on a screen")]
+        #[expect(clippy::cast_precision_loss, reason = "a position on a screen")]
         let x = place as f64 * step;
         let y = HEIGHT - (value / top).clamp(0.0, 1.0) * HEIGHT;
         let letter = if place == 0 { 'M' } else { 'L' };
-        // Writing to a string does not fail.
+        // Writing to a string can't fail.
         let _ = write!(path, "{letter}{x:.1} {y:.1}");
     }
     path

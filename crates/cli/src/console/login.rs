@@ -1,4 +1,4 @@
-//! In with a token, and out again.
+//! Login with a token, and logout.
 
 use askama::Template;
 use axum::{
@@ -12,10 +12,10 @@ use serde::Deserialize;
 use super::{
     Console,
     page::{Frame, answer_with},
-    user::{Form, give, is_https, safe_path, take, visit_of},
+    user::{Form, is_https, remove_cookie, safe_path, set_cookie, visit_of},
 };
 
-/// Where the login page is.
+/// Path of the login page.
 pub(super) const PATH: &str = "/login";
 
 #[derive(Template)]
@@ -26,14 +26,14 @@ struct Page {
     refused: bool,
 }
 
-/// Where to go afterwards.
+/// Where to go after the login.
 #[derive(Debug, Deserialize)]
 pub(super) struct Wanted {
     #[serde(default)]
     next: String,
 }
 
-/// The form. Whoever needs none goes on.
+/// The login form; redirects users who are already authenticated.
 pub(super) async fn page(
     State(console): State<Console>,
     headers: HeaderMap,
@@ -47,12 +47,12 @@ pub(super) async fn page(
     }
     let mut response = form(&visit, &wanted.next, false)?;
     if is_new {
-        give(&visit, &console, is_https(&headers), &mut response);
+        set_cookie(&visit, &console, is_https(&headers), &mut response);
     }
     Ok(response)
 }
 
-/// A token that is known opens a session, under a new secret: one that somebody planted before is worth nothing.
+/// A valid token opens a session under a new secret, so that a planted cookie is worthless.
 pub(super) async fn enter(
     State(console): State<Console>,
     headers: HeaderMap,
@@ -66,13 +66,13 @@ pub(super) async fn enter(
     };
     let visit = Visit::generate();
     console.sessions.open(&visit, token).await?;
-    tracing::info!(caller = token.name(), "logged in at the console");
+    tracing::info!(caller = token.name(), "console login");
     let mut response = see(safe_path(next));
-    give(&visit, &console, is_https(&headers), &mut response);
+    set_cookie(&visit, &console, is_https(&headers), &mut response);
     Ok(response)
 }
 
-/// Ends the session in every process.
+/// Ends the session, for all processes.
 pub(super) async fn leave(
     State(console): State<Console>,
     headers: HeaderMap,
@@ -81,7 +81,7 @@ pub(super) async fn leave(
     let (visit, _) = visit_of(&headers);
     console.sessions.close(&visit).await?;
     let mut response = see(PATH);
-    take(is_https(&headers), &mut response);
+    remove_cookie(is_https(&headers), &mut response);
     Ok(response)
 }
 
@@ -103,7 +103,7 @@ fn form(visit: &Visit, next: &str, refused: bool) -> Result<Response, Problem> {
     answer_with(status, &page)
 }
 
-/// Go there with a GET.
+/// Redirects with a GET.
 pub(super) fn see(path: &str) -> Response {
     (StatusCode::SEE_OTHER, [(header::LOCATION, path.to_owned())]).into_response()
 }

@@ -1,4 +1,4 @@
-//! `/`: how everything is, at a glance.
+//! `/`: the overview.
 
 mod card;
 
@@ -20,7 +20,7 @@ use crate::operate::overview::{
 
 pub(super) use card::{Card, percent};
 
-/// A number with its name, its past and where to learn more.
+/// A number with its name, its history and a link.
 struct Tile {
     name: &'static str,
     value: String,
@@ -48,6 +48,7 @@ struct Leader {
 }
 
 struct Worker {
+    id: String,
     name: String,
     table: String,
     kinds: String,
@@ -221,12 +222,13 @@ fn leader(view: &LeaderView) -> Leader {
 
 fn worker(view: &WorkerView) -> Worker {
     Worker {
+        id: view.id.clone(),
         name: view.name.clone(),
         table: view.work_table.clone(),
         kinds: view
             .kinds
             .as_ref()
-            .map_or("everything".to_owned(), |kinds| kinds.join(", ")),
+            .map_or("all kinds".to_owned(), |kinds| kinds.join(", ")),
         alive: view.alive,
         since: view.started_at.into(),
         seen: view.seen_at.into(),

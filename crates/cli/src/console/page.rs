@@ -1,4 +1,4 @@
-//! What every page has: the bar with its search box, who looks, and the policy that forbids everything inline.
+//! The frame of every page: navigation, search, user, and the content security policy.
 
 use askama::Template;
 use axum::{
@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 use super::{format, user::User};
 use crate::services;
 
-/// Pages load their style, their script and nothing else.
+/// Pages load their own style and script and nothing else.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
      form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
@@ -19,27 +19,27 @@ const POLICY: HeaderValue = HeaderValue::from_static(
 
 /// The frame around a page.
 pub(super) struct Frame {
-    /// What it is about.
+    /// Title.
     pub title: String,
-    /// Which word of the bar it belongs to.
+    /// The current entry of the navigation.
     pub here: &'static str,
-    /// Who looks; none before the login.
+    /// The user; none before the login.
     pub who: Option<Who>,
-    /// The mark that forms of this visit carry.
+    /// The token that forms of this session carry.
     pub form: String,
-    /// So many alerts fire.
+    /// Number of firing alerts.
     pub firing: usize,
-    /// What was searched for.
+    /// The search query.
     pub searched: String,
-    /// What the assets are asked for by, so that a new program is not shown in an old dress.
+    /// Version of the assets, so that browsers never mix versions.
     pub stamp: &'static str,
-    /// The services, for the bar.
+    /// The services, for the navigation.
     pub services: Vec<&'static ServiceDescription>,
-    /// When the page was made.
+    /// When the page was rendered.
     pub now: String,
 }
 
-/// Somebody who looks.
+/// The user.
 pub(super) struct Who {
     pub name: String,
     pub may_operate: bool,
@@ -47,22 +47,22 @@ pub(super) struct Who {
 }
 
 impl Frame {
-    /// For somebody who may look.
-    pub fn new(title: impl Into<String>, here: &'static str, visitor: &User) -> Self {
+    /// For an authenticated user.
+    pub fn new(title: impl Into<String>, here: &'static str, user: &User) -> Self {
         Self {
             who: Some(Who {
-                name: visitor.caller.name().to_owned(),
-                may_operate: visitor.may_operate(),
-                by_session: visitor.by_session,
+                name: user.caller.name().to_owned(),
+                may_operate: user.may_operate(),
+                by_session: user.by_session,
             }),
-            form: visitor.visit.form_token(),
-            firing: visitor.firing,
+            form: user.visit.form_token(),
+            firing: user.firing,
             ..Self::bare(title)
         }
         .at(here)
     }
 
-    /// For nobody in particular.
+    /// Without a user.
     pub fn bare(title: impl Into<String>) -> Self {
         Self {
             title: title.into(),
@@ -77,7 +77,7 @@ impl Frame {
         }
     }
 
-    /// May whoever looks change anything?
+    /// May the user change anything?
     pub fn may_operate(&self) -> bool {
         self.who.as_ref().is_some_and(|who| who.may_operate)
     }
@@ -88,12 +88,12 @@ impl Frame {
     }
 }
 
-/// The page as an answer.
+/// The page as a response.
 pub(super) fn answer(page: &impl Template) -> Result<Response, Problem> {
     answer_with(StatusCode::OK, page)
 }
 
-/// The page as an answer of this status.
+/// The page as a response with this status.
 pub(super) fn answer_with(status: StatusCode, page: &impl Template) -> Result<Response, Problem> {
     let html = page.render().map_err(Problem::internal)?;
     let headers = [(header::CONTENT_SECURITY_POLICY, POLICY)];

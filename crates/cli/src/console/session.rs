@@ -1,11 +1,11 @@
-//! Sessions: who has shown a token, kept in the database so that every process knows them.
+//! Login sessions, stored in the database so that every process knows them.
 
 use std::{sync::Arc, time::Duration};
 
 use postrider_web::{Caller, Token, Tokens, auth::Visit};
 use sqlx::PgPool;
 
-/// Sessions that ran out go with the next login, a bounded number at a time.
+/// A login deletes expired sessions, a bounded number at a time.
 const OPEN: &str = "
 with gone as (
     delete from console.session where id = any(array(
@@ -34,22 +34,22 @@ impl Sessions {
         }
     }
 
-    /// Without tokens there is nothing to log in with.
+    /// Are any tokens configured?
     pub fn are_needed(&self) -> bool {
         !self.tokens.is_empty()
     }
 
-    /// How long one lasts.
+    /// Lifetime of a session.
     pub fn lasts(&self) -> Duration {
         self.lasts
     }
 
-    /// The token of this text, if it is one of ours.
+    /// The configured token with this secret.
     pub fn recognise(&self, presented: &str) -> Option<&Token> {
         self.tokens.recognise(presented)
     }
 
-    /// From now on this visit is that of whoever has the token.
+    /// Opens a session for this token.
     pub async fn open(&self, visit: &Visit, token: &Token) -> Result<(), sqlx::Error> {
         sqlx::query(OPEN)
             .bind(&visit.id()[..])
@@ -61,7 +61,7 @@ impl Sessions {
             .map(drop)
     }
 
-    /// Whose visit it is. What the token allows is what it allows now; a token that is no longer configured is nobody's.
+    /// The session's caller, with the token's current scopes; none if the token is no longer configured.
     pub async fn caller(&self, visit: &Visit) -> Result<Option<Caller>, sqlx::Error> {
         let fingerprint: Option<Vec<u8>> = sqlx::query_scalar(FIND)
             .bind(&visit.id()[..])
@@ -71,7 +71,7 @@ impl Sessions {
         Ok(token.map(Token::caller))
     }
 
-    /// Nobody's any more, in every process.
+    /// Closes the session, for all processes.
     pub async fn close(&self, visit: &Visit) -> Result<(), sqlx::Error> {
         sqlx::query(CLOSE)
             .bind(&visit.id()[..])

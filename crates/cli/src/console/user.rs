@@ -1,7 +1,7 @@
-//! Who looks at a page, and the forms that only they could have sent.
+//! Authentication of users, and protection of forms against cross-site requests.
 //!
-//! A visitor is known by a session, by the `Authorization` header, or, where no tokens are configured, by being on this
-//! machine. Every browser gets a cookie at its first page; the mark in our forms is derived from it.
+//! A user is known by a session, by the `Authorization` header, or, without configured tokens, by being on this machine.
+//! Every browser gets a cookie with its first page; the token in our forms is derived from it.
 
 use axum::{
     extract::{FromRequest, FromRequestParts, Request, State},
@@ -23,21 +23,21 @@ use super::{Console, format, login};
 /// The cookie's name.
 const COOKIE: &str = "postrider_visit";
 
-/// No form of ours is longer.
-const LARGEST_FORM: usize = 256 * 1024;
+/// Maximum size of a form, in bytes.
+const MAX_FORM_SIZE: usize = 256 * 1024;
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Somebody who may look.
+/// An authenticated user.
 #[derive(Debug, Clone)]
 pub(super) struct User {
-    /// Who.
+    /// The caller.
     pub caller: Caller,
-    /// What marks their forms.
+    /// The source of the form token.
     pub visit: Visit,
-    /// Are they logged in, so that they can log out?
+    /// Logged in with a session, so that they can log out.
     pub by_session: bool,
-    /// So many alerts fire while they look.
+    /// Number of firing alerts.
     pub firing: usize,
 }
 
@@ -53,11 +53,11 @@ impl<S: Send + Sync> FromRequestParts<S> for User {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         let known = parts.extensions.get::<Self>().cloned();
-        known.ok_or_else(|| Problem::internal("a page of the console lacks its visitor"))
+        known.ok_or_else(|| Problem::internal("a console page has no user"))
     }
 }
 
-/// Lets those in who may read; strangers are shown the way to the login page.
+/// Lets users with the scope `read` through; redirects others to the login page.
 pub(super) async fn admit(
     State(console): State<Console>,
     mut request: Request,
@@ -74,7 +74,7 @@ pub(super) async fn admit(
         },
     };
     let Some(caller) = caller else {
-        return stranger(&request);
+        return unauthenticated(&request);
     };
     if let Err(problem) = caller.must_have(Scope::Read) {
         return problem.into_response();
@@ -89,12 +89,12 @@ pub(super) async fn admit(
     // For the access log.
     response.extensions_mut().insert(caller);
     if is_new {
-        give(&visit, &console, secure, &mut response);
+        set_cookie(&visit, &console, secure, &mut response);
     }
     response
 }
 
-/// The visit of this browser, and whether it begins only now.
+/// The session cookie of this browser, and whether it is new.
 pub(super) fn visit_of(headers: &HeaderMap) -> (Visit, bool) {
     match Visit::from_cookie(headers, COOKIE) {
         Some(visit) => (visit, false),
@@ -102,25 +102,25 @@ pub(super) fn visit_of(headers: &HeaderMap) -> (Visit, bool) {
     }
 }
 
-/// Gives the browser its cookie.
-pub(super) fn give(visit: &Visit, console: &Console, secure: bool, response: &mut Response) {
+/// Sets the cookie.
+pub(super) fn set_cookie(visit: &Visit, console: &Console, secure: bool, response: &mut Response) {
     let cookie = visit.cookie(COOKIE, console.sessions.lasts(), secure);
     response.headers_mut().append(header::SET_COOKIE, cookie);
 }
 
-/// Takes it away again.
-pub(super) fn take(secure: bool, response: &mut Response) {
+/// Removes the cookie.
+pub(super) fn remove_cookie(secure: bool, response: &mut Response) {
     let cookie = Visit::forget(COOKIE, secure);
     response.headers_mut().append(header::SET_COOKIE, cookie);
 }
 
-/// Did the browser come over TLS? Only a proxy in front of us knows. Whoever lies about it makes their own cookie safer.
+/// Did the browser use TLS? Only a proxy in front of us knows; a client that lies only makes its own cookie stricter.
 pub(super) fn is_https(headers: &HeaderMap) -> bool {
     let proto = headers.get("x-forwarded-proto");
     proto.is_some_and(|proto| proto.as_bytes().eq_ignore_ascii_case(b"https"))
 }
 
-fn stranger(request: &Request) -> Response {
+fn unauthenticated(request: &Request) -> Response {
     if request.method().is_safe() {
         let wanted = request
             .uri()
@@ -131,12 +131,12 @@ fn stranger(request: &Request) -> Response {
     }
     Problem::new(
         &UNAUTHORIZED,
-        "You are not logged in, or your session has ended, and nothing was done. Log in and do it again.",
+        "You are not logged in, or your session has expired. Nothing was changed. Log in and try again.",
     )
     .into_response()
 }
 
-/// A form that this visitor got from us.
+/// A form that we sent to this user.
 pub(super) struct Form(Vec<(String, String)>);
 
 impl Form {
@@ -146,7 +146,7 @@ impl Form {
         field.map_or("", |(_, value)| value)
     }
 
-    /// Every value of a field that may come more than once.
+    /// All values of a field that may be repeated.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0
             .iter()
@@ -164,7 +164,7 @@ impl FromRequest<Console> for Form {
         if site.is_some_and(|site| site != "same-origin" && site != "none") {
             return Err(Problem::new(
                 &CROSS_ORIGIN,
-                "A page of another origin sent this form; nothing was done.",
+                "This form was sent from another origin. Nothing was changed.",
             ));
         }
         let kind = headers.get(header::CONTENT_TYPE);
@@ -172,30 +172,30 @@ impl FromRequest<Console> for Form {
         if !kind.starts_with("application/x-www-form-urlencoded") {
             return Err(Problem::new(
                 &UNSUPPORTED_MEDIA_TYPE,
-                "The console's forms come as application/x-www-form-urlencoded.",
+                "The console expects forms as application/x-www-form-urlencoded.",
             ));
         }
         let visit = Visit::from_cookie(headers, COOKIE);
-        let bytes = body::read_at_most(request, LARGEST_FORM).await?;
+        let bytes = body::read_at_most(request, MAX_FORM_SIZE).await?;
         let form = Self(url::form_urlencoded::parse(&bytes).into_owned().collect());
         let ours = visit.is_some_and(|visit| visit.made(form.get("form")));
         if !ours {
             return Err(Problem::new(
                 &FORM_EXPIRED,
-                "This form is not one that your browser got in this session; nothing was done. Open the page again and repeat it.",
+                "This form does not belong to your session. Nothing was changed. Reload the page and try again.",
             ));
         }
         if form.0.iter().any(|(_, value)| value.contains('\0')) {
             return Err(Problem::new(
                 &INVALID_BODY,
-                "A field holds the NUL character, which cannot be stored.",
+                "A field contains the NUL character, which can't be stored.",
             ));
         }
         Ok(form)
     }
 }
 
-/// Where to go after the login: a path of ours, whatever the address says.
+/// Where to go after the login: always a path of this server.
 pub(super) fn safe_path(wanted: &str) -> &str {
     let local = wanted.starts_with('/')
         && !wanted.starts_with("//")

@@ -14,10 +14,10 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::State;
 use crate::roles::{Role, Roles};
 
-/// A database that takes longer than this to say anything is as good as away.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// A database that takes longer than this to respond counts as unavailable.
+const DATABASE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Which of the roles that were asked for run.
+/// Which of the requested roles are running.
 #[derive(Debug)]
 pub struct Readiness {
     asked: Roles,
@@ -25,7 +25,7 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    /// Nothing runs yet.
+    /// No role is running yet.
     #[must_use]
     pub fn new(asked: Roles) -> Self {
         Self {
@@ -34,7 +34,7 @@ impl Readiness {
         }
     }
 
-    /// This role runs from now on.
+    /// This role is running.
     pub fn started(&self, role: Role) {
         self.running
             .lock()
@@ -42,7 +42,7 @@ impl Readiness {
             .insert(role);
     }
 
-    /// This role can't work any more.
+    /// This role has failed.
     pub fn failed(&self, role: Role) {
         self.running
             .lock()
@@ -50,7 +50,7 @@ impl Readiness {
             .remove(&role);
     }
 
-    /// Nothing new is taken on: a load balancer should look elsewhere.
+    /// The process is stopping: a load balancer should use another one.
     pub fn stopping(&self) {
         self.running
             .lock()
@@ -67,7 +67,7 @@ impl Readiness {
     }
 }
 
-/// The process lives.
+/// The process is alive.
 #[derive(Debug, Serialize, ToSchema)]
 struct Health {
     #[schema(example = "ok")]
@@ -75,7 +75,7 @@ struct Health {
     version: &'static str,
 }
 
-/// Whether the process can work, and if not, why.
+/// Whether the process is ready, and if not, why.
 #[derive(Debug, Serialize, ToSchema)]
 struct Ready {
     /// `ready` or `not ready`.
@@ -84,7 +84,7 @@ struct Ready {
     checks: BTreeMap<&'static str, Check>,
 }
 
-/// One thing that must hold.
+/// One check.
 #[derive(Debug, Serialize, ToSchema)]
 struct Check {
     ok: bool,
@@ -99,7 +99,7 @@ pub(super) fn routes() -> OpenApiRouter<State> {
 
 /// Is the process alive?
 ///
-/// Says nothing about the database: a process whose database is away should not be restarted for it.
+/// Does not check the database: restarting the process would not make it available.
 #[utoipa::path(get, path = "/healthz", tag = "health", responses((status = 200, description = "alive", body = Health)))]
 async fn healthz() -> Json<Health> {
     Json(Health {
@@ -108,30 +108,30 @@ async fn healthz() -> Json<Health> {
     })
 }
 
-/// Can the process work?
+/// Is the process ready?
 ///
-/// 200 only when the schema is up to date, the database answers and every role asked for runs.
+/// 200 only when the schema is up to date, the database responds and every requested role is running.
 #[utoipa::path(get, path = "/readyz", tag = "health", responses(
     (status = 200, description = "ready", body = Ready),
     (status = 503, description = "not ready, and why", body = Ready),
 ))]
 async fn readyz(extract::State(state): extract::State<State>) -> (StatusCode, Json<Ready>) {
     let ping = sqlx::query("select 1").execute(&state.pool);
-    let database = match tokio::time::timeout(PATIENCE, ping).await {
+    let database = match tokio::time::timeout(DATABASE_TIMEOUT, ping).await {
         Ok(Ok(_)) => Check {
             ok: true,
             detail: "answers".into(),
         },
         Ok(Err(error)) => {
-            tracing::warn!(%error, "the database does not answer");
+            tracing::warn!(%error, "the database does not respond");
             Check {
                 ok: false,
-                detail: "does not answer".into(),
+                detail: "does not respond".into(),
             }
         }
         Err(_) => Check {
             ok: false,
-            detail: format!("no answer within {PATIENCE:?}"),
+            detail: format!("no response within {DATABASE_TIMEOUT:?}"),
         },
     };
     let missing = state.readiness.missing();

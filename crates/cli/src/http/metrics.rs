@@ -1,4 +1,4 @@
-//! `/metrics`, in Prometheus' text format.
+//! `/metrics`, in the Prometheus text format.
 
 use axum::{extract, http::header, response::IntoResponse};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -13,20 +13,20 @@ const SECONDS: [f64; 12] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0,
 ];
 
-/// From N1 to N2 it takes hours.
+/// Upper bounds for the time from N1 to N2, in seconds.
 const HOURS: [f64; 10] = [
     1.0, 60.0, 300.0, 900.0, 3_600.0, 7_200.0, 21_600.0, 43_200.0, 86_400.0, 172_800.0,
 ];
 
-/// Messages that share a commit.
+/// Upper bounds for the number of messages in a group commit.
 const SIZES: [f64; 10] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 
-/// What has been counted since the program started.
+/// The metrics of this process.
 #[derive(Clone)]
 pub struct Metrics(PrometheusHandle);
 
 impl Metrics {
-    /// Makes this process count; once per process.
+    /// Installs the recorder; once per process.
     pub fn install() -> Result<Self, Failure> {
         PrometheusBuilder::new()
             .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS)
@@ -43,7 +43,7 @@ impl Metrics {
             .map_err(|e| Failure::caused(Exit::Failed, "metrics can't be started", &e))
     }
 
-    /// Drops samples that no longer matter; call it now and then, or histograms grow between scrapes.
+    /// Compacts histograms; call it periodically, or they grow between scrapes.
     pub fn upkeep(&self) {
         self.0.run_upkeep();
     }
@@ -55,7 +55,7 @@ pub(super) fn routes() -> OpenApiRouter<State> {
         .route_layer(require(Scope::Read))
 }
 
-/// What has been counted, for Prometheus.
+/// Get the metrics.
 #[utoipa::path(get, path = "/metrics", tag = "health", security(("bearer" = ["read"])), responses(
     (status = 200, description = "all metrics", body = String, content_type = "text/plain"),
 ))]

@@ -1,4 +1,4 @@
-//! The API reference page, rendered by us from the OpenAPI document: no script, nothing from other hosts.
+//! The API reference page, rendered from the OpenAPI document: no script, nothing from other hosts.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ pub(super) fn routes(page: String) -> Router {
         )
 }
 
-/// The whole page, made once at start.
+/// The whole page, rendered once at start.
 pub(super) fn page(document: &OpenApi) -> String {
     let document = serde_json::to_value(document).unwrap_or_default();
     let page = Page {
@@ -91,7 +91,7 @@ fn operations(document: &Value) -> Vec<Operation> {
     found
 }
 
-/// The answers that an operation describes itself, then in one line those that it shares with all others.
+/// The responses that an operation describes itself, then in one line those that all operations share.
 fn responses(document: &Value, responses: &Value) -> Vec<Field> {
     let field = |name: String, response: &Value| Field {
         name,

@@ -1,4 +1,4 @@
-//! Accepts connections until told to stop, then lets the requests in flight finish.
+//! Accepts connections until the stop, then lets requests in flight finish.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use hyper_util::{
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// A connection that has not sent its request's head by then is closed.
+/// Timeout for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How long to wait when no connection can be accepted, e.g. because too many files are open.
+/// Pause after a connection could not be accepted, e.g. because too many files are open.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves until `stop`, then drains for at most `drain`. True if every request in flight was answered.
@@ -32,13 +32,13 @@ pub async fn serve(
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
+                    tracing::warn!(%error, "can't accept a connection; retrying");
                     tokio::time::sleep(PAUSE).await;
                     continue;
                 }
             },
         };
-        // Answers are written whole: waiting for more to send only adds delay.
+        // Responses are written as a whole: waiting for more data only adds latency.
         let _ = stream.set_nodelay(true);
         let service = TowerToHyperService::new(router.clone());
         let connection = http1::Builder::new()
@@ -52,7 +52,7 @@ pub async fn serve(
             }
         });
     }
-    // New callers are refused from here on, instead of waiting for an answer that never comes.
+    // From here on new connections are refused instead of waiting for a response that never comes.
     drop(listener);
     let open = connections.count();
     if open > 0 {
@@ -62,9 +62,7 @@ pub async fn serve(
         .await
         .is_ok();
     if !drained {
-        tracing::warn!(
-            "requests were still in flight after server.drain_timeout; they are cut off"
-        );
+        tracing::warn!("requests still in flight after server.drain_timeout were aborted");
     }
     drained
 }
@@ -84,7 +82,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(30);
 
-    /// A server with one route that answers when it is told to.
+    /// A server with one route that responds on demand.
     struct Slow {
         entered: Arc<Notify>,
         answer: Arc<Notify>,
@@ -134,7 +132,7 @@ mod tests {
         let mut stream = request(slow.address).await;
         slow.entered.notified().await;
         slow.stop.cancel();
-        // The port is closed before the answer is given, so nobody new comes in.
+        // The port is closed before the response is sent, so no new connection comes in.
         while TcpStream::connect(slow.address).await.is_ok() {
             tokio::task::yield_now().await;
         }

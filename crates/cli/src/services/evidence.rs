@@ -29,8 +29,9 @@ pub(super) fn start(start: &Start<'_>) -> Result<Evidence, Failure> {
 pub(super) fn tasks(resources: &Resources, config: &Config) -> Result<Vec<Task>, Failure> {
     let settings = &config.evidence;
     let (pool, store, stop) = (&resources.pool, &resources.store, &resources.stop);
-    let failed =
-        |e: postrider::Error| Failure::caused(Exit::Config, "evidence can't be attached", &e);
+    let failed = |e: postrider::Error| {
+        Failure::caused(Exit::Config, "the evidence worker can't be started", &e)
+    };
     let worker = worker::worker(
         pool.clone(),
         store.clone(),
@@ -43,13 +44,13 @@ pub(super) fn tasks(resources: &Resources, config: &Config) -> Result<Vec<Task>,
     let scheduler = Scheduler::new(pool.clone(), store.clone(), settings).map_err(failed)?;
     let gate = Gate::new(pool.clone(), settings);
     let deliverer = Deliverer::new(pool.clone(), &settings.notify)
-        .map_err(|e| Failure::caused(Exit::Config, "nobody can be notified", &e))?;
+        .map_err(|e| Failure::caused(Exit::Config, "notifications can't be sent", &e))?;
     let transport = Arc::clone(&resources.transport);
     let lease = settings.lease.seconds;
     let armer = task_consumer::run(pool.clone(), Arc::clone(&transport), lease, stop.clone());
     let watch = notify::watch(gate, Arc::clone(&transport), lease, stop.clone());
     let deliver = notify::deliver(deliverer, transport, lease, stop.clone());
-    // Twice the longest upload: none can be under way that long.
+    // Twice the upload timeout: no upload can take that long.
     let orphaned_after = 2 * settings.ingest.timeout;
     let sweep = cleaning::sweep(pool.clone(), store.clone(), orphaned_after, stop.clone());
     let prune = cleaning::prune(pool.clone(), config.retention.attempts, stop.clone());
@@ -78,6 +79,6 @@ fn cases(resources: &Resources, config: &Config) -> Result<Arc<dyn CaseApi>, Fai
         timeout: settings.timeout,
     };
     let cases = HttpCases::new(settings)
-        .map_err(|e| Failure::caused(Exit::Config, "the Case API can't be called", &e))?;
+        .map_err(|e| Failure::caused(Exit::Config, "evidence.case_api", &e))?;
     Ok(Arc::new(cases))
 }

@@ -24,7 +24,7 @@ pub(super) fn tasks(resources: &Resources, config: &Config) -> Result<Vec<Task>,
         &resources.breakers,
         settings.breaker.over(config.breaker),
     )
-    .map_err(|e| Failure::caused(Exit::Config, "the exports worker can't start", &e))?;
+    .map_err(|e| Failure::caused(Exit::Config, "the exports worker can't be started", &e))?;
     let (pool, stop) = (&resources.pool, &resources.stop);
     let every = settings.finalizer_interval();
     let finalizer = cleaning::finalizer(pool.clone(), every, stop.clone());

@@ -32,7 +32,7 @@ pub(super) fn tasks(resources: &Resources, config: &Config) -> Result<Vec<Task>,
         &resources.breakers,
         settings.breaker.over(config.breaker),
     )
-    .map_err(|e| Failure::caused(Exit::Config, "orders can't be sent", &e))?;
+    .map_err(|e| Failure::caused(Exit::Config, "the orders worker can't be started", &e))?;
     let (pool, stop) = (&resources.pool, &resources.stop);
     let clean = cleaning::clean(pool.clone(), settings.retention, stop.clone());
     Ok(vec![
@@ -55,6 +55,6 @@ fn broker(resources: &Resources, config: &Config) -> Result<Arc<dyn Broker>, Fai
         timeout: settings.timeout,
     };
     let broker = HttpBroker::new(settings)
-        .map_err(|e| Failure::caused(Exit::Config, "the broker can't be called", &e))?;
+        .map_err(|e| Failure::caused(Exit::Config, "orders.broker", &e))?;
     Ok(Arc::new(broker))
 }

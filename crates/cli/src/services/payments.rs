@@ -30,7 +30,7 @@ pub(super) fn start(start: &Start<'_>) -> Result<Payments, Failure> {
     Ok(Payments::start(start.pool.clone(), wallet, reconcile))
 }
 
-/// The wallet's database, where it is another than the program's.
+/// The wallet's own database, if one is configured.
 pub fn wallet_database(config: &Config) -> Result<Option<PgConnectOptions>, Failure> {
     let Some(url) = &config.payments.wallet.database_url else {
         return Ok(None);
@@ -38,7 +38,7 @@ pub fn wallet_database(config: &Config) -> Result<Option<PgConnectOptions>, Fail
     address(url.as_str(), "payments.wallet.database_url").map(Some)
 }
 
-/// What a wallet's own database needs: the engine's schema and its own.
+/// Migrations of a wallet's own database: the library's schema and the wallet's.
 pub fn wallet_migrator() -> Migrator {
     Migrator::new([
         postrider::migrations(),
@@ -54,7 +54,7 @@ pub fn wallet_doctor() -> Doctor {
         .migrator(wallet_migrator())
 }
 
-/// The wallet, with connections of its own in either case: the two sides never share one.
+/// The wallet, always with its own connections: the two sides never share one.
 fn wallet(pool: &PgPool, config: &Config) -> Result<Wallet, Failure> {
     let options = match wallet_database(config)? {
         Some(options) => options,
@@ -69,8 +69,9 @@ fn wallet(pool: &PgPool, config: &Config) -> Result<Wallet, Failure> {
 }
 
 pub(super) fn tasks(resources: &Resources, config: &Config) -> Result<Vec<Task>, Failure> {
-    let failed =
-        |e: postrider::Error| Failure::caused(Exit::Config, "payments can't be worked on", &e);
+    let failed = |e: postrider::Error| {
+        Failure::caused(Exit::Config, "the payments tasks can't be started", &e)
+    };
     let settings = &config.payments;
     let (pool, stop) = (&resources.pool, &resources.stop);
     let transport = Arc::clone(&resources.transport);
@@ -132,6 +133,6 @@ fn callback(resources: &Resources, config: &Config) -> Result<Arc<dyn Callback>,
         token: settings.token.clone(),
         timeout: settings.timeout,
     })
-    .map_err(|e| Failure::caused(Exit::Config, "the orchestrator can't be called back", &e))?;
+    .map_err(|e| Failure::caused(Exit::Config, "payments.callback", &e))?;
     Ok(Arc::new(http))
 }

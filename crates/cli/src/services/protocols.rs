@@ -18,7 +18,7 @@ use crate::{
     roles::{Resources, Role, Task},
 };
 
-/// The words that make this program the reader of one PDF.
+/// The command that makes this program read one PDF.
 pub const PDF_READER: &[&str] = &["pdf-text"];
 
 /// Starts the API.
@@ -31,7 +31,7 @@ pub(super) fn tasks(resources: &Resources, config: &Config) -> Result<Vec<Task>,
     let settings = &config.protocols;
     let breaker = settings.breaker.over(config.breaker);
     let reader = PdfReader::this_program(PDF_READER, settings.pdf)
-        .map_err(|e| Failure::caused(Exit::Failed, "the program can't find itself", &e))?;
+        .map_err(|e| Failure::caused(Exit::Failed, "the program's own path can't be found", &e))?;
     let store_breaker = resources.breakers.get_with(document::DEPENDENCY, breaker);
     let documents = Documents::new(resources.store.clone(), store_breaker, reader);
     let stages = Stages {
@@ -52,7 +52,7 @@ pub(super) fn tasks(resources: &Resources, config: &Config) -> Result<Vec<Task>,
         &resources.breakers,
         breaker,
     )
-    .map_err(|e| Failure::caused(Exit::Config, "protocols can't be worked on", &e))?;
+    .map_err(|e| Failure::caused(Exit::Config, "the protocols worker can't be started", &e))?;
     let (pool, stop) = (&resources.pool, &resources.stop);
     let archive = cleaning::archive(
         pool.clone(),
@@ -78,7 +78,7 @@ fn remote(
     service: &StageService,
 ) -> Result<Option<Arc<dyn Stage>>, Failure> {
     let stage = HttpStage::new(step, service, config.protocols.stages.timeout)
-        .map_err(|e| Failure::caused(Exit::Config, "a stage service can't be called", &e))?;
+        .map_err(|e| Failure::caused(Exit::Config, "protocols.stages", &e))?;
     Ok(stage.map(|stage| Arc::new(stage) as Arc<dyn Stage>))
 }
 

@@ -31,7 +31,7 @@ pub struct WorkerOptions {
 impl Default for WorkerOptions {
     fn default() -> Self {
         Self {
-            name: format!("pid-{}", std::process::id()),
+            name: process_name(),
             lease: Duration::from_secs(30),
             batch: 500,
             prefetch: 2_000,
@@ -42,6 +42,18 @@ impl Default for WorkerOptions {
             grace: Duration::from_secs(20),
         }
     }
+}
+
+/// Host and process id, such as `web-1:7634`.
+fn process_name() -> String {
+    let host = std::env::var("HOSTNAME")
+        .or_else(|_| std::fs::read_to_string("/proc/sys/kernel/hostname"))
+        .unwrap_or_default();
+    let host = match host.trim() {
+        "" => "localhost",
+        host => host,
+    };
+    format!("{host}:{}", std::process::id())
 }
 
 impl WorkerOptions {

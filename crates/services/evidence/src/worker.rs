@@ -89,7 +89,7 @@ pub fn worker(
         .policy()
         .map_err(|error| Error::invalid("evidence.retry", error.to_string()))?;
     counters::register();
-    let name = format!("pid-{}", std::process::id());
+    let name = WorkerOptions::default().name;
     let rows = (ROWS_PER_CALL * settings.concurrency).clamp(1, MOST_ROWS);
     let sender = Arc::new(Sender {
         store,

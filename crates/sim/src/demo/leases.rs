@@ -19,7 +19,7 @@ impl Leases {
         let mut leases = BTreeMap::new();
         for table in tables {
             let held: Vec<(i64, String)> = sqlx::query_as(AssertSqlSafe(held_by(table)))
-                .bind(format!("pid-{pid}"))
+                .bind(format!("%:{pid}"))
                 .fetch_all(pool)
                 .await?;
             let named = |(id, kind): (i64, String)| (id, service_of(table.name, &kind));
@@ -70,7 +70,7 @@ fn held_by(table: &WorkTable) -> String {
     let c = &table.columns;
     format!(
         "select t.{id}, {kind} from {name} t join postrider.worker w on w.id = t.{owner}
-where w.name = $1 and t.{state} = '{leased}'::{state_type}",
+where w.name like $1 and t.{state} = '{leased}'::{state_type}",
         id = c.id,
         kind = table
             .kind
