@@ -390,7 +390,7 @@ async fn any_id_leads_from_the_request_to_the_end_in_every_service() {
         "payment",
         &[
             "requested",
-            "the wallet took it in: SUCCEED",
+            "handled by the wallet: SUCCEED",
             "settled: SUCCEED",
         ],
     )

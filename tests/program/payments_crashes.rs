@@ -41,7 +41,9 @@ async fn a_payment_ends_once_and_truly_whichever_crash_point_its_process_dies_or
     let crates = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     // Those that wait longest come first.
     let mut points = crash::declared_in(format!("{crates}/transports/src"));
-    points.extend(crash::declared_in(format!("{crates}/payments/src")));
+    points.extend(crash::declared_in(format!(
+        "{crates}/services/payments/src"
+    )));
     assert!(points.len() >= 11, "{points:?}");
     let cases = points.iter().flat_map(|point| {
         modes(point).iter().flat_map(|mode| {

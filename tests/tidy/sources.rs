@@ -59,13 +59,15 @@ fn functions_have_at_most_a_hundred_lines() {
 #[test]
 fn migration_files_are_embedded_and_have_descriptive_names() {
     for path in with_ending("sql", files("crates")) {
-        if path
-            .parent()
-            .and_then(Path::file_name)
-            .is_none_or(|folder| folder != "migrations")
-        {
+        // `migrations/`, or a folder per schema in it.
+        let Some(folder) = path
+            .ancestors()
+            .skip(1)
+            .take(2)
+            .find(|folder| folder.file_name().is_some_and(|name| name == "migrations"))
+        else {
             continue;
-        }
+        };
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         let (number, words) = name.split_once('_').unwrap_or((&name, ""));
         assert!(
@@ -73,7 +75,7 @@ fn migration_files_are_embedded_and_have_descriptive_names() {
             "{name}: start with four digits"
         );
         assert!(words.len() > 3, "{name}: describe the migration");
-        let lib = path.parent().unwrap().join("../src/lib.rs");
+        let lib = folder.join("../src/lib.rs");
         let text = read(&lib);
         assert!(
             text.contains(&name),

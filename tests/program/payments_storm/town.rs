@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
 use postrider::transport::{Message, MessageId, Origin, Published, Transport};
-use postrider_payments::publish::TOPIC;
+use postrider_payments::requests::TOPIC;
 use postrider_testkit::servers::Kind;
 use postrider_testkit::{TestDb, within};
 use serde_json::{Value, json};

@@ -96,7 +96,7 @@ async fn publish(transport: &PostgresTransport, pool: &PgPool, batch: &[Payment]
             let id = MessageId::new(payment.message);
             Message::new(
                 id,
-                postrider_payments::publish::TOPIC,
+                postrider_payments::requests::TOPIC,
                 payment.payload.as_str(),
             )
         })

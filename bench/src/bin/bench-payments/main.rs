@@ -17,9 +17,9 @@ use postrider::migrate::Migrator;
 use postrider::runtime::WorkerPool;
 use postrider::transport::Transport;
 use postrider_payments::wallet::Wallet;
-use postrider_payments::wallet::callback::{Http, HttpSettings};
-use postrider_payments::wallet::listener::Listener;
-use postrider_payments::{Payments, Settings, publish};
+use postrider_payments::wallet::callback::{HttpCallback, HttpSettings};
+use postrider_payments::wallet::consumer::PaymentConsumer;
+use postrider_payments::{Payments, Settings, requests};
 use postrider_transports::PostgresTransport;
 use postrider_web::{MiddlewareOptions, shell};
 use serde_json::json;
@@ -147,14 +147,14 @@ async fn ours(
 ) -> Result<()> {
     let stop = CancellationToken::new();
     let transport: Arc<dyn Transport> = Arc::new(PostgresTransport::new(pool.clone())?);
-    let callback = Http::new(HttpSettings {
+    let callback = HttpCallback::new(HttpSettings {
         url: base.parse()?,
         token: None,
         timeout: settings.callback.timeout,
     })?;
-    let listener = Listener::new(Arc::clone(&transport), wallet, settings, Arc::new(callback))?;
+    let listener = PaymentConsumer::new(Arc::clone(&transport), wallet, settings, Arc::new(callback))?;
     let breakers = Breakers::new(breaker::Settings::default());
-    let publishing = publish::run(
+    let publishing = requests::worker::run(
         pool.clone(),
         settings.clone(),
         transport,

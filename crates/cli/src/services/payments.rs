@@ -5,12 +5,11 @@ use std::sync::Arc;
 use postrider::{migrate::Migrator, pool};
 use postrider_inspect::doctor::Doctor;
 use postrider_payments::{
-    Payments, cleaning, publish, reconcile,
+    Payments, reconcile, requests,
     wallet::{
-        Wallet,
-        callback::{Callback, Direct, Http, HttpSettings},
-        listener::Listener,
-        notify,
+        self, Wallet,
+        callback::{Callback, HttpCallback, HttpSettings, LocalCallback},
+        consumer::PaymentConsumer,
     },
 };
 use sqlx::{PgPool, postgres::PgConnectOptions};
@@ -25,7 +24,7 @@ use crate::{
 
 /// Starts the API.
 pub(super) fn start(start: &Start<'_>) -> Result<Payments, Failure> {
-    let wallet = wallet(start.pool, start.config)?;
+    let wallet = open_wallet(start.pool, start.config)?;
     let reconcile = start.config.payments.reconcile;
     Ok(Payments::start(start.pool.clone(), wallet, reconcile))
 }
@@ -55,7 +54,7 @@ pub fn wallet_doctor() -> Doctor {
 }
 
 /// The wallet, always with its own connections: the two sides never share one.
-fn wallet(pool: &PgPool, config: &Config) -> Result<Wallet, Failure> {
+fn open_wallet(pool: &PgPool, config: &Config) -> Result<Wallet, Failure> {
     let options = match wallet_database(config)? {
         Some(options) => options,
         None => pool.connect_options().as_ref().clone(),
@@ -75,16 +74,16 @@ pub(super) fn tasks(resources: &Resources, config: &Config) -> Result<Vec<Task>,
     let settings = &config.payments;
     let (pool, stop) = (&resources.pool, &resources.stop);
     let transport = Arc::clone(&resources.transport);
-    let wallet = wallet(pool, config)?;
+    let wallet = open_wallet(pool, config)?;
     let callback = callback(resources, config)?;
-    let listener = Listener::new(
+    let consumer = PaymentConsumer::new(
         Arc::clone(&transport),
         wallet.clone(),
         settings,
         Arc::clone(&callback),
     )
     .map_err(failed)?;
-    let notifier = notify::worker(
+    let callbacks = wallet::worker::worker(
         wallet.pool().clone(),
         settings,
         callback,
@@ -92,7 +91,7 @@ pub(super) fn tasks(resources: &Resources, config: &Config) -> Result<Vec<Task>,
         settings.breaker.over(config.breaker),
     )
     .map_err(failed)?;
-    let publishing = publish::run(
+    let publishing = requests::worker::run(
         pool.clone(),
         settings.clone(),
         transport,
@@ -100,24 +99,24 @@ pub(super) fn tasks(resources: &Resources, config: &Config) -> Result<Vec<Task>,
         resources.worker_pool.clone(),
         stop.clone(),
     );
-    let clean = cleaning::clean(pool.clone(), settings.retention, stop.clone());
+    let clean = requests::cleaning::clean(pool.clone(), settings.retention, stop.clone());
     let mut tasks = vec![
         Task::new(Role::Publisher, publishing),
-        Task::new(Role::Worker, listener.run(stop.clone())),
-        Task::new(Role::Worker, notifier.run(stop.clone())),
+        Task::new(Role::Worker, consumer.run(stop.clone())),
+        Task::new(Role::Worker, callbacks.run(stop.clone())),
         Task::new(Role::Scheduler, clean),
     ];
     if settings.wallet.database_url.is_some() {
-        let kept = cleaning::Kept {
+        let retention = wallet::cleaning::Retention {
             attempts: config.retention.attempts,
             archive: config.retention.archive,
         };
-        let clean = cleaning::clean_wallet(wallet.pool().clone(), kept, stop.clone());
+        let clean = wallet::cleaning::clean(wallet.pool().clone(), retention, stop.clone());
         tasks.push(Task::new(Role::Scheduler, clean));
     }
     if let Some(every) = settings.reconcile.every {
         let after = settings.reconcile.after;
-        let reconcile = reconcile::schedule(pool.clone(), wallet, every.0, after, stop.clone());
+        let reconcile = reconcile::run(pool.clone(), wallet, every.0, after, stop.clone());
         tasks.push(Task::new(Role::Scheduler, reconcile));
     }
     Ok(tasks)
@@ -126,9 +125,9 @@ pub(super) fn tasks(resources: &Resources, config: &Config) -> Result<Vec<Task>,
 fn callback(resources: &Resources, config: &Config) -> Result<Arc<dyn Callback>, Failure> {
     let settings = &config.payments.callback;
     let Some(url) = settings.url.clone() else {
-        return Ok(Arc::new(Direct::new(resources.pool.clone())));
+        return Ok(Arc::new(LocalCallback::new(resources.pool.clone())));
     };
-    let http = Http::new(HttpSettings {
+    let http = HttpCallback::new(HttpSettings {
         url,
         token: settings.token.clone(),
         timeout: settings.timeout,

@@ -79,7 +79,7 @@ pub const fn version_of(name: &str) -> i32 {
     }
 }
 
-/// Embeds the named files of the calling crate's `migrations/` folder.
+/// Embeds the named files of the calling crate's `migrations/` folder, or of another folder if one is given.
 ///
 /// ```ignore
 /// postrider::migration_set!("exports", ["0001_jobs", "0002_reuse"])
@@ -87,12 +87,15 @@ pub const fn version_of(name: &str) -> i32 {
 #[macro_export]
 macro_rules! migration_set {
     ($schema:literal, [$($name:literal),* $(,)?]) => {
+        $crate::migration_set!($schema, "migrations", [$($name),*])
+    };
+    ($schema:literal, $folder:literal, [$($name:literal),* $(,)?]) => {
         $crate::migrate::MigrationSet {
             schema: $schema,
             migrations: const { &[$($crate::migrate::Migration {
                 version: $crate::migrate::version_of($name),
                 name: $name,
-                sql: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/migrations/", $name, ".sql")),
+                sql: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/", $folder, "/", $name, ".sql")),
             }),*] },
         }
     };

@@ -13,9 +13,9 @@ use postrider_web::{
 use serde_json::Value;
 
 use crate::{
-    CHECKS, OUTBOX, Payments, WALLET_OUTBOX, cleaning, codes, counters,
+    CHECKS, OUTBOX, Payments, WALLET_OUTBOX, codes, gauges,
     model::{PaymentView, Status},
-    store::Filter,
+    requests::store::Filter,
 };
 
 /// The service's description.
@@ -30,7 +30,7 @@ pub static DESCRIPTION: ServiceDescription = ServiceDescription {
     repair: Some(Repair {
         label: "Reconcile stuck payments",
         effect: "Each payment that has been pending for longer than payments.reconcile.after ends as the wallet's \
-                 books say: deducted payments succeed, the others fail and can never be deducted.",
+                 records say: deducted payments succeed, the others fail and can never be deducted.",
         scope: Scope::Operate,
         state: "PENDING",
     }),
@@ -40,8 +40,8 @@ pub static DESCRIPTION: ServiceDescription = ServiceDescription {
     redrive_guards: &[],
     checks: CHECKS,
     parked_reasons: &[],
-    register_metrics: counters::register,
-    gauges: |pool| Box::pin(cleaning::readings(pool)),
+    register_metrics: gauges::register,
+    gauges: |pool| Box::pin(gauges::read(pool)),
 };
 
 impl Service for Payments {
@@ -50,7 +50,7 @@ impl Service for Payments {
     }
 
     fn timeline<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Vec<Timeline>, sqlx::Error>> {
-        timeline_by_uuid(id, |id| self.trail(id))
+        timeline_by_uuid(id, |id| self.timeline(id))
     }
 
     fn list<'a>(
@@ -62,9 +62,9 @@ impl Service for Payments {
                 status: query.status()?,
                 account_id: query.owner(),
             };
-            let page = query.page(DESCRIPTION.name)?;
-            let rows = Self::list(self, &filter, page.before, page.rows_to_select()).await?;
-            page.answer(rows, |(place, _)| *place, |(_, row)| summary(row))
+            let cursor = query.cursor.as_ref();
+            let page = self.list(&filter, cursor, ListQuery::limit()).await?;
+            Ok(page.map(summary))
         })
     }
 

@@ -1,50 +1,65 @@
-//! payments: a request and its message in one transaction, a wallet that deducts once.
+//! Payments: a request and its message commit in one transaction, and a wallet deducts once.
 //!
-//! Two sides that could be two companies. They share no table and no transaction, only a message and a call back:
+//! There are two sides, which could be two companies. They share no table and no transaction, only a message and a
+//! callback:
 //!
 //! ```text
-//!  orchestrator (schema payments)                         wallet (schema wallet, perhaps another database)
-//!  POST /payments ─▶ request + outbox ──▶ transport ──▶ listener ─▶ inbox + account + entries, one transaction
+//!  requests (schema payments)                             wallet (schema wallet, possibly another database)
+//!  POST /payments ─▶ request + outbox ──▶ transport ──▶ consumer ─▶ inbox + account + entries, one transaction
 //!                       ▲                                                    │
 //!                       └────────── PUT /internal/requests/{uuid} ◀──────────┘
 //! ```
 //!
-//! The promise: a request is always recorded, a uuid is deducted at most once whatever crashes or comes twice, no balance
-//! falls below zero, and what is stuck says why. How hard it is tried is the mode: `chance` publishes a bounded number of
-//! times, handles a message once and calls back once; `assured` goes on until it is done or a dead letter. What is stuck
-//! either way is settled by a [`reconcile`]ing.
+//! The promise: an accepted request is always recorded; a uuid is deducted at most once, whatever crashes or is delivered
+//! twice; no balance falls below zero; and a stuck payment shows why. The delivery mode decides how persistent the system
+//! is: `chance` publishes a bounded number of times, handles a message once and calls back once; `assured` continues until
+//! the payment is done or a dead letter. Either way [`reconcile`] settles what is stuck.
 //!
-//! Gauge order: [`model`] (money, requests, reasons), [`accept`] and [`publish`] (the orchestrator), [`wallet`] (the other
-//! side), [`reconcile`], [`store`] (the orchestrator's SQL), [`http`].
+//! ```text
+//!  PENDING ──▶ SUCCEED   the wallet deducted
+//!     └──────▶ FAILED    the wallet declined, or a reconciliation ruled out that it ever will deduct
+//! ```
+//!
+//! Reading order: [`model`] (money, requests, reasons), [`service`] (the facade), [`requests`] (accept and publish),
+//! [`wallet`] (deduct and call back), [`reconcile`].
 
-pub mod accept;
-pub mod cleaning;
-pub mod counters;
 mod description;
-pub mod http;
+pub mod error;
+pub mod gauges;
 pub mod model;
-pub mod publish;
 pub mod reconcile;
-mod service;
+pub mod requests;
+pub mod service;
 pub mod settings;
-pub mod store;
-mod table;
 mod timeline;
 pub mod wallet;
 
+use axum::extract::FromRef;
 use postrider::{migrate::MigrationSet, migration_set};
+use postrider_inspect::doctor::Check;
+use utoipa_axum::router::OpenApiRouter;
 
 pub use description::DESCRIPTION;
-pub use http::routes;
+pub use error::{PaymentError, codes};
+pub use requests::OUTBOX;
 pub use service::Payments;
 pub use settings::Settings;
-pub use table::{CHECKS, OUTBOX, WALLET_CHECKS, WALLET_OUTBOX};
+pub use wallet::{WALLET_CHECKS, WALLET_OUTBOX};
 
-/// The orchestrator's schema, `payments`.
+/// Invariants of requests and messages, and of a wallet in the same database.
+pub const CHECKS: &[Check] = &[
+    requests::MESSAGE_CHECK,
+    WALLET_CHECKS[0],
+    WALLET_CHECKS[1],
+    WALLET_CHECKS[2],
+];
+
+/// The migrations of the schema `payments`.
 #[must_use]
 pub const fn migrations() -> MigrationSet {
     migration_set!(
         "payments",
+        "migrations/payments",
         [
             "0001_request_and_outbox",
             "0002_cause",
@@ -54,11 +69,12 @@ pub const fn migrations() -> MigrationSet {
     )
 }
 
-/// The wallet's schema, `wallet`; needs the engine's own beside it.
+/// The migrations of the schema `wallet`; the wallet's database needs the schema `postrider` too.
 #[must_use]
 pub const fn wallet_migrations() -> MigrationSet {
     migration_set!(
         "wallet",
+        "migrations/wallet",
         [
             "0001_accounts_and_inbox",
             "0002_wallet_cause",
@@ -68,16 +84,11 @@ pub const fn wallet_migrations() -> MigrationSet {
     )
 }
 
-/// What can be wrong with a request about a payment or an account.
-pub mod codes {
-    postrider_web::error_codes! {
-        /// No payment has this uuid.
-        PAYMENT_NOT_FOUND = "payment-not-found", NOT_FOUND, "No such payment";
-        /// The payment has ended the other way.
-        PAYMENT_SETTLED = "payment-settled", CONFLICT, "The payment has ended the other way";
-        /// No account has this id.
-        ACCOUNT_NOT_FOUND = "account-not-found", NOT_FOUND, "No such account";
-        /// An account with this id was opened with other content.
-        ACCOUNT_EXISTS = "account-exists", CONFLICT, "The account exists";
-    }
+/// The routes of both sides, for an application whose state contains [`Payments`].
+pub fn routes<S>() -> OpenApiRouter<S>
+where
+    S: Clone + Send + Sync + 'static,
+    Payments: FromRef<S>,
+{
+    requests::http::routes().merge(wallet::http::routes())
 }

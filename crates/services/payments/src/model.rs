@@ -1,4 +1,4 @@
-//! States, reasons and values of payments; pure.
+//! Payments: money, requests, states and reasons. Pure: no I/O.
 
 mod currency;
 mod money;
@@ -12,26 +12,26 @@ use uuid::Uuid;
 
 pub use currency::Currency;
 pub use money::{Amount, Money, NotAnAmount, TooFine};
-pub use request::{Invalid, Notice, Payment, PaymentRequest};
+pub use request::{Payment, PaymentMessage, PaymentRequest};
 pub(crate) use request::{account_id, money};
 pub use trace_context::TraceContext;
 pub(crate) use trace_context::{PARENT, STATE};
 
-/// How a payment stands.
+/// The status of a payment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, sqlx::Type, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
 #[sqlx(type_name = "text", rename_all = "UPPERCASE")]
 pub enum Status {
-    /// The orchestrator does not know the end yet.
+    /// Not settled yet.
     Pending,
-    /// The wallet has deducted.
+    /// The wallet deducted the amount.
     Succeed,
-    /// The wallet has not deducted and never will.
+    /// The wallet did not deduct the amount and never will.
     Failed,
 }
 
 impl Status {
-    /// The word for it.
+    /// The name in the API and the database.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -42,14 +42,14 @@ impl Status {
     }
 }
 
-/// How a payment can end, as the wallet tells.
+/// The wallet's result of a payment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, sqlx::Type, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
 #[sqlx(type_name = "text", rename_all = "UPPERCASE")]
 pub enum Outcome {
-    /// It has deducted.
+    /// The amount was deducted.
     Succeed,
-    /// It has not deducted and never will.
+    /// The amount was not deducted and never will be.
     Failed,
 }
 
@@ -63,7 +63,7 @@ impl From<Outcome> for Status {
 }
 
 impl Outcome {
-    /// The word for it.
+    /// The name in the API and the database.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -73,22 +73,22 @@ impl Outcome {
     }
 }
 
-/// Why a payment is stuck, or was until it was reconciled.
+/// Why a payment is pending, or was until it was reconciled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Stuck {
+pub enum PendingReason {
     /// Its message could not be published.
     OutboxExhausted,
-    /// The wallet's listener failed over its message and gave it up.
+    /// The wallet's consumer failed to handle its message and gave up.
     ListenerFailed,
-    /// The wallet has handled it, and the orchestrator was not told.
+    /// The wallet has handled it, but the callback has failed.
     CallbackFailed,
-    /// It is under way, as far as anybody knows.
+    /// It is in progress, as far as is known.
     InFlight,
 }
 
-impl Stuck {
-    /// The word for it.
+impl PendingReason {
+    /// The name in the API and the database.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -99,45 +99,45 @@ impl Stuck {
         }
     }
 
-    /// Why a payment is stuck, from what the orchestrator knows and what the wallet has to say, if it was asked.
+    /// Why a payment is pending, from the state of its outbox row and, if available, the wallet's state.
     #[must_use]
-    pub const fn why(exhausted: bool, wallet: Option<Fact>) -> Self {
+    pub const fn new(exhausted: bool, wallet: Option<WalletState>) -> Self {
         match wallet {
-            Some(Fact::Untold) => Self::CallbackFailed,
-            Some(Fact::GivenUp) => Self::ListenerFailed,
-            Some(Fact::Telling) => Self::InFlight,
-            Some(Fact::Unknown) | None if exhausted => Self::OutboxExhausted,
-            Some(Fact::Unknown) | None => Self::InFlight,
+            Some(WalletState::CallbackFailed) => Self::CallbackFailed,
+            Some(WalletState::Failed) => Self::ListenerFailed,
+            Some(WalletState::CallbackPending) => Self::InFlight,
+            Some(WalletState::Unknown) | None if exhausted => Self::OutboxExhausted,
+            Some(WalletState::Unknown) | None => Self::InFlight,
         }
     }
 }
 
-/// What the wallet knows about a payment that the orchestrator knows no end of.
+/// What the wallet knows about a payment that is pending on the requests' side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fact {
-    /// It never heard of it.
+pub enum WalletState {
+    /// It has not handled the payment.
     Unknown,
-    /// Its listener failed over it and gave it up.
-    GivenUp,
-    /// It has handled it a moment ago, or is still trying to tell.
-    Telling,
-    /// It has handled it, and telling came to nothing.
-    Untold,
+    /// Its consumer failed to handle the payment and gave up.
+    Failed,
+    /// It has handled the payment and the callback is still under way.
+    CallbackPending,
+    /// It has handled the payment and the callback has failed.
+    CallbackFailed,
 }
 
-/// Why the wallet did not deduct: business, no exception.
+/// Why the wallet declined a payment: a business result, not an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum DeclineReason {
     /// The balance is too small.
     InsufficientFunds,
     /// No such account.
     UnknownAccount,
-    /// The account is kept in another currency.
+    /// The account has a different currency.
     CurrencyMismatch,
 }
 
-impl Refusal {
-    /// The word for it.
+impl DeclineReason {
+    /// The name in the API and the database.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -148,37 +148,37 @@ impl Refusal {
     }
 }
 
-/// What a client is told when it posts.
+/// The response to an accepted payment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Receipt {
-    /// The payment's identity.
+pub struct PaymentReceipt {
+    /// The payment's uuid.
     pub uuid: Uuid,
-    /// How it stands.
+    /// The payment's status.
     pub status: Status,
 }
 
-/// What clients are shown of a payment.
+/// A payment as clients see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PaymentView {
-    /// Its identity.
+    /// The payment's uuid.
     pub uuid: Uuid,
-    /// The account.
+    /// The account to deduct from.
     pub account_id: String,
-    /// How much.
+    /// The amount.
     #[schema(example = "12.50")]
     pub amount: String,
-    /// Of which currency.
+    /// The currency code.
     pub currency: String,
-    /// Whatever helps to recognise it.
+    /// The client's description.
     pub description: Option<String>,
-    /// How it stands.
+    /// The payment's status.
     pub status: Status,
-    /// While it is pending: OUTBOX_EXHAUSTED, LISTENER_FAILED, CALLBACK_FAILED or IN_FLIGHT. When it failed: why.
+    /// While pending: OUTBOX_EXHAUSTED, LISTENER_FAILED, CALLBACK_FAILED or IN_FLIGHT. If failed: why.
     pub reason: Option<String>,
     /// When it was accepted.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
-    /// When it was settled, or accepted.
+    /// When it was settled; until then, when it was accepted.
     #[serde(with = "time::serde::rfc3339")]
     pub updated_at: OffsetDateTime,
 }
@@ -186,29 +186,29 @@ pub struct PaymentView {
 /// An account of the wallet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AccountView {
-    /// Its id.
+    /// The account's id.
     pub account_id: String,
-    /// Its currency.
+    /// The currency code.
     pub currency: String,
-    /// What it holds.
+    /// The current balance.
     #[schema(example = "100.00")]
     pub balance: String,
 }
 
-/// One line of the books.
+/// One double-entry booking line of an account.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EntryView {
-    /// Its number.
+    /// The entry's id.
     pub id: i64,
-    /// The payment, or the opening of the account.
+    /// The payment's uuid, or that of the account's opening.
     pub uuid: Uuid,
     /// `payment` or `opening`.
     pub kind: String,
-    /// What it adds; a deduction is below zero.
+    /// The amount; negative for a deduction.
     pub amount: String,
-    /// Of which currency.
+    /// The currency code.
     pub currency: String,
-    /// When.
+    /// When it was booked.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
 }

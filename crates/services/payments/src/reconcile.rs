@@ -1,11 +1,12 @@
-//! Reconciliation: settles what is stuck, from the wallet's facts.
+//! Reconciliation: settles stuck payments from the wallet's records.
 //!
-//! The promise: no request is declared failed that the wallet has deducted or will ever deduct. First a tombstone for each
-//! uuid goes into the wallet's inbox where nothing is yet, durably; then what is there is read; then the request is
-//! updated if it is still pending. A listener that is just taking the payment in is waited for, a message that comes
-//! later finds the tombstone. Hence it may run beside live traffic, twice at once, and be killed at any moment: the next
-//! run reads the same facts.
+//! The promise: no request fails that the wallet has deducted or will ever deduct. First a tombstone for each uuid is
+//! committed to the wallet's inbox where no entry exists yet; then the inbox is read; then the request is settled if it is
+//! still pending. A consumer that is just handling the payment is waited for, and a message that arrives later finds the
+//! tombstone. So a reconciliation may run next to live traffic, twice at once, and be killed at any moment: the next run
+//! reads the same records.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use postrider::{
@@ -21,64 +22,64 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::{
-    counters,
-    model::{Outcome, Status, Stuck},
-    store::{self, StuckRequest},
-    wallet::{Verdict, Wallet},
+    gauges,
+    model::{Outcome, PendingReason, Status},
+    requests::store::{self, PendingRequest},
+    wallet::{InboxState, Wallet},
 };
 
-/// Requests per round: short transactions on either side.
-const PIECE: i64 = 500;
+/// Requests per round; keeps transactions short on both sides.
+const CHUNK_SIZE: i64 = 500;
 
-/// One call looks at no more than this, and says that there is more.
-const MOST: usize = 10_000;
+/// Maximum number of requests per call; the report says if there are more.
+const MAX_REQUESTS: usize = 10_000;
 
-/// Nor does it take much longer than this.
-const LONGEST: Duration = Duration::from_secs(10);
+/// Time after which a call starts no further round.
+const MAX_DURATION: Duration = Duration::from_secs(10);
 
-/// What one reconciliation did.
+/// The result of one reconciliation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Report {
-    /// How many pending requests were old enough to be looked at.
+    /// Number of pending requests that were old enough.
     pub looked_at: usize,
-    /// How many of them it settled; the others were settled by somebody else meanwhile.
+    /// Number of requests settled; the others were settled concurrently.
     pub settled: usize,
-    /// Is there more to look at? Then ask again.
+    /// True if there are more requests; call again.
     pub more: bool,
-    /// What it settled, and why each had been stuck.
+    /// The settled requests, and why each was stuck.
     pub requests: Vec<Reconciled>,
 }
 
 /// A request that was settled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Reconciled {
-    /// Which.
+    /// The payment's uuid.
     pub uuid: Uuid,
-    /// How it ended.
+    /// The payment's status.
     pub status: Status,
-    /// Why it had been stuck.
-    pub why: Stuck,
+    /// Why the payment was stuck.
+    pub why: PendingReason,
 }
 
-/// Settles every request that is pending for at least `after`.
-pub async fn once(
+/// Settles every request that has been pending for at least `after`.
+pub async fn reconcile(
     pool: &PgPool,
     wallet: &Wallet,
     after: Duration,
     operator: &Operator,
 ) -> Result<Report, Error> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut report = Report::default();
-    let mut past = (OffsetDateTime::UNIX_EPOCH, 0);
+    let mut position = (OffsetDateTime::UNIX_EPOCH, 0);
     loop {
-        let stuck = store::stuck(pool, after, past, PIECE).await?;
-        let Some(last) = stuck.last() else { break };
-        past = (last.created_at, last.seq);
-        let settled = piece(pool, wallet, operator, &stuck).await?;
-        report.looked_at += stuck.len();
+        let pending = store::stuck(pool, after, position, CHUNK_SIZE).await?;
+        let Some(last) = pending.last() else { break };
+        position = (last.created_at, last.seq);
+        let settled = reconcile_chunk(pool, wallet, operator, &pending).await?;
+        report.looked_at += pending.len();
         report.settled += settled.len();
         report.requests.extend(settled);
-        if report.looked_at >= MOST || begun.elapsed() >= LONGEST {
+        if report.looked_at >= MAX_REQUESTS || started.elapsed() >= MAX_DURATION {
             report.more = true;
             break;
         }
@@ -86,64 +87,66 @@ pub async fn once(
     Ok(report)
 }
 
-async fn piece(
+async fn reconcile_chunk(
     pool: &PgPool,
     wallet: &Wallet,
     operator: &Operator,
-    stuck: &[StuckRequest],
+    pending: &[PendingRequest],
 ) -> Result<Vec<Reconciled>, Error> {
-    let uuids: Vec<Uuid> = stuck.iter().map(|request| request.uuid).collect();
-    let verdicts = wallet.refuse(&uuids).await?;
+    let uuids: Vec<Uuid> = pending.iter().map(|request| request.uuid).collect();
+    let inbox = wallet.place_tombstones(&uuids).await?;
     postrider_crashpoint::point!("reconcile.after_tombstones")?;
-    let judged: Vec<(Uuid, Outcome, Stuck, Option<String>)> = stuck
-        .iter()
-        .filter_map(|request| {
-            let (outcome, why, reason) = judge(request, verdicts.get(&request.uuid)?);
-            Some((request.uuid, outcome, why, reason))
-        })
-        .collect();
-    let written: Vec<(Uuid, Outcome, Option<String>)> = judged
-        .iter()
-        .map(|(uuid, outcome, _, reason)| (*uuid, *outcome, reason.clone()))
-        .collect();
-    let settled = store::reconcile(pool, operator, &written).await?;
-    Ok(judged
+    let mut reasons = HashMap::with_capacity(pending.len());
+    let mut results = Vec::with_capacity(pending.len());
+    for request in pending {
+        let Some(state) = inbox.get(&request.uuid) else {
+            continue;
+        };
+        let (outcome, why, reason) = decide(request, state);
+        reasons.insert(request.uuid, why);
+        results.push((request.uuid, outcome, reason));
+    }
+    let settled = store::reconcile(pool, operator, &results).await?;
+    Ok(results
         .into_iter()
         .filter(|(uuid, ..)| settled.contains(uuid))
-        .map(|(uuid, outcome, why, reason)| {
-            counters::reconciled(why, 1);
+        .filter_map(|(uuid, outcome, reason)| {
+            let why = *reasons.get(&uuid)?;
+            gauges::reconciled(why, 1);
             tracing::info!(
                 %uuid, status = outcome.as_str(), why = why.as_str(), reason, by = operator.name, "payment reconciled"
             );
-            Reconciled {
-                uuid,
-                status: outcome.into(),
-                why,
-            }
+            let status = outcome.into();
+            Some(Reconciled { uuid, status, why })
         })
         .collect())
 }
 
-/// How a request ends, why it was stuck, and the reason that it keeps.
-fn judge(request: &StuckRequest, verdict: &Verdict) -> (Outcome, Stuck, Option<String>) {
-    match verdict {
-        Verdict::Handled(outcome, reason) => (*outcome, Stuck::CallbackFailed, reason.clone()),
-        Verdict::Refused { given_up } => {
-            let why = match (given_up, request.exhausted) {
-                (true, _) => Stuck::ListenerFailed,
-                (false, true) => Stuck::OutboxExhausted,
-                (false, false) => Stuck::InFlight,
+/// A request's outcome, why it was stuck, and the reason to record.
+fn decide(
+    request: &PendingRequest,
+    inbox: &InboxState,
+) -> (Outcome, PendingReason, Option<String>) {
+    match inbox {
+        InboxState::Handled(outcome, reason) => {
+            (*outcome, PendingReason::CallbackFailed, reason.clone())
+        }
+        InboxState::Tombstone { consumer_failed } => {
+            let why = match (consumer_failed, request.exhausted) {
+                (true, _) => PendingReason::ListenerFailed,
+                (false, true) => PendingReason::OutboxExhausted,
+                (false, false) => PendingReason::InFlight,
             };
             (Outcome::Failed, why, Some(why.as_str().to_owned()))
         }
     }
 }
 
-/// Reconciles at intervals until the stop; one process at a time does it.
-pub async fn schedule(
+/// Reconciles at intervals until `stop` is cancelled; one process at a time does it.
+pub async fn run(
     pool: PgPool,
     wallet: Wallet,
-    every: Duration,
+    interval: Duration,
     after: Duration,
     stop: CancellationToken,
 ) -> Result<(), Error> {
@@ -151,10 +154,10 @@ pub async fn schedule(
         let (pool, wallet) = (pool.clone(), wallet.clone());
         async move {
             let operator = Operator::new("scheduler");
-            while once(&pool, &wallet, after, &operator).await?.more {}
+            while reconcile(&pool, &wallet, after, &operator).await?.more {}
             Ok::<(), Error>(())
         }
     };
-    let periodic = Periodic::new("payments.reconcile", every);
+    let periodic = Periodic::new("payments.reconcile", interval);
     run_periodic(pool.clone(), periodic, stop, task).await
 }

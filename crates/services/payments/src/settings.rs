@@ -1,4 +1,4 @@
-//! What can be configured about payments: the section `[payments]`.
+//! Configuration: the section `[payments]`.
 
 use std::{fmt, time::Duration};
 
@@ -9,13 +9,13 @@ use postrider::{
 use serde::Deserialize;
 use url::Url;
 
-/// How hard it is tried.
+/// How persistently payments are delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// Published a bounded number of times, handled once, told once.
+pub enum DeliveryMode {
+    /// Publish a bounded number of times, handle a message once, call back once.
     Chance,
-    /// Until it is done, or a dead letter.
+    /// Continue until the payment is done or a dead letter.
     Assured,
 }
 
@@ -23,22 +23,22 @@ pub enum Mode {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// How hard it is tried.
-    pub delivery: Mode,
-    /// How long published rows of the outbox are kept.
+    /// How persistently payments are delivered.
+    pub delivery: DeliveryMode,
+    /// How long published outbox rows are kept.
     #[serde(with = "postrider::duration")]
     pub retention: Duration,
     /// Publication.
     pub publish: PublishSettings,
-    /// Leases.
+    /// Lease duration.
     pub lease: Lease,
-    /// The other side.
+    /// The wallet.
     pub wallet: WalletSettings,
-    /// The way back.
+    /// Callbacks.
     pub callback: CallbackSettings,
-    /// What is stuck.
+    /// Reconciliation.
     pub reconcile: ReconcileSettings,
-    /// When the receiver of call backs is left alone, where that differs from the common settings.
+    /// Circuit breaker settings of callbacks that differ from the common ones.
     pub breaker: BreakerOverride,
 }
 
@@ -46,9 +46,9 @@ pub struct Settings {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishSettings {
-    /// So many tries, the first included.
+    /// Maximum number of attempts, including the first.
     pub max_attempts: u32,
-    /// The waits between tries; the last repeats.
+    /// Delays between attempts; the last one repeats.
     pub backoff: Vec<Delay>,
 }
 
@@ -56,14 +56,14 @@ pub struct PublishSettings {
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WalletSettings {
-    /// Absent: the orchestrator's database.
+    /// The wallet's own database; absent: the program's.
     #[serde(deserialize_with = "address")]
     pub database_url: Option<Url>,
-    /// Most connections to it.
+    /// Maximum number of connections.
     pub pool_size: u32,
-    /// Tries of the listener in the mode `assured`.
+    /// Maximum number of attempts to handle a message in mode `assured`.
     pub max_attempts: u32,
-    /// At most so many messages share a transaction.
+    /// Maximum number of messages per transaction.
     pub batch: usize,
 }
 
@@ -71,16 +71,16 @@ pub struct WalletSettings {
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CallbackSettings {
-    /// Absent: the orchestrator of this very process.
+    /// Base URL; absent: this process.
     #[serde(deserialize_with = "address")]
     pub url: Option<Url>,
-    /// Shown as a bearer token.
+    /// Bearer token.
     #[serde(deserialize_with = "unless_empty")]
     pub token: Option<String>,
-    /// The longest that one call may take.
+    /// Timeout of one call.
     #[serde(with = "postrider::duration")]
     pub timeout: Duration,
-    /// So many calls at once.
+    /// Maximum number of concurrent calls.
     pub concurrency: usize,
 }
 
@@ -88,28 +88,28 @@ pub struct CallbackSettings {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReconcileSettings {
-    /// Absent: only when asked.
+    /// Interval; absent: only on request.
     #[serde(deserialize_with = "unless_empty")]
     pub every: Option<Delay>,
-    /// Younger requests are left alone.
+    /// Minimum age of the requests to reconcile.
     #[serde(with = "postrider::duration")]
     pub after: Duration,
 }
 
 impl Settings {
-    /// How a failed publication is tried again.
+    /// The retry policy of publishing.
     pub fn publish_policy(&self) -> Result<Policy, PolicyError> {
         let waits: Vec<Duration> = self.publish.backoff.iter().map(|delay| delay.0).collect();
         Policy::table(waits, self.publish.max_attempts)
     }
 
-    /// How a message that the listener failed over comes again, in the mode `assured`.
-    pub fn listener_policy(&self) -> Result<Policy, PolicyError> {
-        let (first, longest) = (Duration::from_millis(500), Duration::from_secs(60));
-        Policy::exponential(first, longest, self.wallet.max_attempts)
+    /// The retry policy of the wallet's consumer in mode `assured`.
+    pub fn consumer_policy(&self) -> Result<Policy, PolicyError> {
+        let (first, max) = (Duration::from_millis(500), Duration::from_secs(60));
+        Policy::exponential(first, max, self.wallet.max_attempts)
     }
 
-    /// What only shows when values are used. (key, what is wrong)
+    /// Invalid values as (key, problem).
     #[must_use]
     pub fn contradictions(&self) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
@@ -120,7 +120,7 @@ impl Settings {
             }
             Err(error) => found.push(("payments.publish.backoff", error.to_string())),
         }
-        if let Err(error) = self.listener_policy() {
+        if let Err(error) = self.consumer_policy() {
             found.push(("payments.wallet.max_attempts", error.to_string()));
         }
         if let Some(wrong) = self.lease.contradiction() {
@@ -133,7 +133,7 @@ impl Settings {
             .as_ref()
             .is_some_and(|url| !postgres(url))
         {
-            let wrong = "must begin with postgres://".to_owned();
+            let wrong = "must start with postgres://".to_owned();
             found.push(("payments.wallet.database_url", wrong));
         }
         if !(2..=1000).contains(&self.wallet.pool_size) {
@@ -148,7 +148,7 @@ impl Settings {
             found.push(("payments.callback.url", wrong));
         }
         if self.callback.timeout.is_zero() {
-            let wrong = "must be longer than zero".to_owned();
+            let wrong = "must be greater than zero".to_owned();
             found.push(("payments.callback.timeout", wrong));
         }
         if !(1..=1000).contains(&self.callback.concurrency) {
@@ -156,7 +156,7 @@ impl Settings {
             found.push(("payments.callback.concurrency", wrong));
         }
         if self.reconcile.every.is_some_and(|every| every.0.is_zero()) {
-            let wrong = "must be longer than zero; leave it empty for none".to_owned();
+            let wrong = "must be greater than zero; leave it empty to turn it off".to_owned();
             found.push(("payments.reconcile.every", wrong));
         }
         found
@@ -164,7 +164,7 @@ impl Settings {
 }
 
 impl fmt::Debug for WalletSettings {
-    /// What an address may carry does not belong in a log.
+    /// Credentials in the URL don't belong in a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host = self.database_url.as_ref().and_then(Url::host_str);
         f.debug_struct("WalletSettings")
@@ -175,7 +175,7 @@ impl fmt::Debug for WalletSettings {
 }
 
 impl fmt::Debug for CallbackSettings {
-    /// Neither the token nor what an address may carry belongs in a log.
+    /// Neither the token nor credentials in the URL belong in a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CallbackSettings")
             .field("host", &self.url.as_ref().and_then(Url::host_str))

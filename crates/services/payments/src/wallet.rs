@@ -1,51 +1,55 @@
-//! The wallet: the side that has the money.
+//! The wallet: the side that holds the money.
 //!
-//! It takes a payment in, deducts and books it in one transaction, once per uuid ([`books`], [`listener`]), and tells the
-//! orchestrator what became of it ([`callback`]; [`notify`] when that must not be lost). What it knows can be asked.
+//! [`consumer`] deducts each payment in one transaction, once per uuid ([`deduction`] decides, [`store`] writes).
+//! [`callback`] reports the result to the requests' side; in mode `assured`, [`worker`] delivers callbacks from an outbox.
 
-pub mod books;
 pub mod callback;
-pub mod listener;
-pub mod notify;
+pub mod cleaning;
+pub mod consumer;
+pub mod deduction;
+pub mod http;
 pub(crate) mod store;
+mod table;
+pub mod worker;
 
 use std::collections::HashMap;
 use std::time::Duration;
 
+use postrider_web::{Cursor, Limit, Page, Problem, list_of};
 use sqlx::PgPool;
 use uuid::Uuid;
 
-use crate::model::{AccountView, EntryView, Fact, Invalid, Money, Outcome};
+use crate::{
+    PaymentError,
+    model::{AccountView, EntryView, Money, Outcome, WalletState},
+};
 
-/// The wallet's own connections. Cheap to clone.
+pub use table::{WALLET_CHECKS, WALLET_OUTBOX};
+
+/// The consumer group that all wallets of an installation share.
+pub const GROUP: &str = "wallet";
+
+/// The name of the entries' listing in its cursors.
+const ENTRIES: &str = "wallet.entries";
+
+/// The wallet and its own connections. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Wallet {
     pub(crate) pool: PgPool,
-    /// Longer than this no call back of the mode `chance` takes.
-    telling: Duration,
+    /// Longer than this no callback in mode `chance` takes.
+    callback_timeout: Duration,
 }
 
-/// What became of the wish to open an account.
+/// An account to open.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Opened {
-    /// It is new.
-    New(AccountView),
-    /// It was opened before with the same content; so it stands.
-    Before(AccountView),
-    /// It was opened before with other content.
-    Otherwise,
-}
-
-/// An account that may be opened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Opening {
+pub struct NewAccount {
     pub(crate) account_id: String,
     pub(crate) balance: Money,
 }
 
-impl Opening {
-    /// An account with this id that begins with this balance.
-    pub fn new(account_id: String, balance: Money) -> Result<Self, Invalid> {
+impl NewAccount {
+    /// An account with this id and opening balance.
+    pub fn new(account_id: String, balance: Money) -> Result<Self, PaymentError> {
         Ok(Self {
             account_id: crate::model::account_id(account_id)?,
             balance,
@@ -53,74 +57,92 @@ impl Opening {
     }
 }
 
-/// What the wallet says of a payment that it was told to refuse from now on.
+/// The result of opening an account.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum OpenOutcome {
+    /// The account is new.
+    Created(AccountView),
+    /// The same account was opened before.
+    Existing(AccountView),
+}
+
+/// A payment in the wallet's inbox, after a reconciliation has placed its tombstones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum InboxState {
     /// It had been handled.
     Handled(Outcome, Option<String>),
-    /// It had not, and never will be; the flag says whether the listener had failed over it.
-    Refused { given_up: bool },
+    /// It had not, and never will be.
+    Tombstone { consumer_failed: bool },
 }
 
 impl Wallet {
-    /// A wallet in the database of this pool, whose call backs take at most this long.
+    /// A wallet in the database of this pool, whose callbacks take at most this long.
     #[must_use]
     pub const fn new(pool: PgPool, callback_timeout: Duration) -> Self {
         Self {
             pool,
-            telling: callback_timeout,
+            callback_timeout,
         }
     }
 
-    /// Its connections.
+    /// The wallet's connections.
     #[must_use]
     pub const fn pool(&self) -> &PgPool {
         &self.pool
     }
 
     /// Opens an account, once.
-    pub async fn open(&self, opening: &Opening) -> Result<Opened, sqlx::Error> {
-        if store::open(&self.pool, opening).await? {
-            return Ok(Opened::New(AccountView {
-                account_id: opening.account_id.clone(),
-                currency: opening.balance.currency.to_string(),
-                balance: opening.balance.to_string(),
+    pub async fn open(&self, new: &NewAccount) -> Result<OpenOutcome, PaymentError> {
+        if store::open(&self.pool, new).await? {
+            return Ok(OpenOutcome::Created(AccountView {
+                account_id: new.account_id.clone(),
+                currency: new.balance.currency.to_string(),
+                balance: new.balance.to_string(),
             }));
         }
-        let account = store::account(&self.pool, &opening.account_id).await?;
-        Ok(match account {
-            Some((view, opened)) if opened == Some(opening.balance) => Opened::Before(view),
-            _ => Opened::Otherwise,
-        })
+        match store::account(&self.pool, &new.account_id).await? {
+            Some((view, opening)) if opening == Some(new.balance) => {
+                Ok(OpenOutcome::Existing(view))
+            }
+            _ => Err(PaymentError::AccountExists),
+        }
     }
 
-    /// An account as it stands.
-    pub async fn account(&self, account_id: &str) -> Result<Option<AccountView>, sqlx::Error> {
+    /// The account with this id.
+    pub async fn account(&self, account_id: &str) -> Result<AccountView, PaymentError> {
         let account = store::account(&self.pool, account_id).await?;
-        Ok(account.map(|(view, _)| view))
+        let (view, _) = account.ok_or(PaymentError::AccountNotFound)?;
+        Ok(view)
     }
 
-    /// The books of an account, the newest line first, older than the line `before`.
+    /// One page of an account's entries, newest first.
     pub async fn entries(
         &self,
         account_id: &str,
-        before: Option<i64>,
-        limit: i64,
-    ) -> Result<Vec<EntryView>, sqlx::Error> {
-        store::entries(&self.pool, account_id, before, limit).await
+        cursor: Option<&Cursor>,
+        limit: Limit,
+    ) -> Result<Page<EntryView>, Problem> {
+        let list = list_of(ENTRIES, &account_id)?;
+        let before = cursor.map(|cursor| cursor.decode(&list)).transpose()?;
+        self.account(account_id).await?;
+        let rows = store::entries(&self.pool, account_id, before, limit.to_select()).await?;
+        Page::cut(rows, limit, &list, |entry| entry.id)
     }
 
-    /// What it knows of payments whose end the orchestrator does not know.
-    pub async fn facts(&self, uuids: &[Uuid]) -> Result<HashMap<Uuid, Fact>, sqlx::Error> {
-        store::facts(&self.pool, uuids, self.telling).await
+    /// The wallet's states of payments that are pending on the requests' side.
+    pub async fn states(&self, uuids: &[Uuid]) -> Result<HashMap<Uuid, WalletState>, sqlx::Error> {
+        if uuids.is_empty() {
+            return Ok(HashMap::new());
+        }
+        store::states(&self.pool, uuids, self.callback_timeout).await
     }
 
-    /// From now on refuses each of these that it has not handled; returns, when that is durable, how each stands.
-    pub(crate) async fn refuse(
+    /// Durably rules out handling those of these payments that have not been handled yet; returns the state of each.
+    pub(crate) async fn place_tombstones(
         &self,
         uuids: &[Uuid],
-    ) -> Result<HashMap<Uuid, Verdict>, sqlx::Error> {
-        store::tombstones(&self.pool, uuids).await?;
-        store::verdicts(&self.pool, uuids).await
+    ) -> Result<HashMap<Uuid, InboxState>, sqlx::Error> {
+        store::place_tombstones(&self.pool, uuids).await?;
+        store::inbox_states(&self.pool, uuids).await
     }
 }

@@ -1,8 +1,8 @@
-//! Currencies and how fine their amounts are (ISO 4217).
+//! Currencies and their decimal places (ISO 4217).
 
 use std::fmt;
 
-/// Active codes by the number of their decimal places. What is not here is no currency.
+/// Active codes by number of decimal places.
 const BY_PLACES: [(u8, &str); 4] = [
     (
         0,
@@ -21,7 +21,7 @@ const BY_PLACES: [(u8, &str); 4] = [
     (4, "CLF UYW"),
 ];
 
-/// A currency that exists.
+/// A known currency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Currency {
     code: [u8; 3],
@@ -49,7 +49,7 @@ impl Currency {
         std::str::from_utf8(&self.code).unwrap_or_default()
     }
 
-    /// How many decimal places an amount has.
+    /// Number of decimal places of an amount.
     #[must_use]
     pub const fn places(self) -> u32 {
         self.places as u32
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_currency_knows_its_places_and_what_is_none_is_refused() {
+    fn known_currencies_have_their_decimal_places_and_unknown_codes_are_rejected() {
         let places = |code| Currency::of(code).map(Currency::places);
         assert_eq!(places("JPY"), Some(0));
         assert_eq!(places("USD"), Some(2));

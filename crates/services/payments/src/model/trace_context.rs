@@ -1,4 +1,4 @@
-//! The W3C trace context of whoever asked for a payment: carried to the wallet and back, and never a reason to refuse.
+//! The W3C trace context of a payment's client: carried to the wallet and back, never a reason to reject a request.
 
 use axum::http::HeaderMap;
 use serde::Deserialize;
@@ -6,30 +6,30 @@ use serde::Deserialize;
 /// The header that names the trace.
 pub const PARENT: &str = "traceparent";
 
-/// The header with what tracing systems add for themselves.
+/// The header with vendor-specific trace data.
 pub const STATE: &str = "tracestate";
 
-/// A longer `tracestate` may be dropped, says W3C.
-const LONGEST_STATE: usize = 512;
+/// W3C allows dropping a longer `tracestate`.
+const MAX_STATE: usize = 512;
 
-/// Both headers as they go on, unchanged: this program adds no step of its own to a trace.
+/// Both headers, passed on unchanged: this program adds no span of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceContext {
     parent: Box<str>,
     state: Option<Box<str>>,
 }
 
-/// Headers of a message, as far as they matter here.
+/// The part of a message's headers that matters here.
 #[derive(Deserialize)]
-struct Carried {
+struct MessageHeaders {
     #[serde(default)]
     tracestate: Option<String>,
 }
 
 impl TraceContext {
-    /// What a request brings; none if its `traceparent` is missing, repeated or no such thing, which W3C asks to ignore.
+    /// The context of an HTTP request; `None` if its `traceparent` is missing, repeated or invalid, as W3C requires.
     #[must_use]
-    pub fn of_request(headers: &HeaderMap) -> Option<Self> {
+    pub fn from_request(headers: &HeaderMap) -> Option<Self> {
         let mut parents = headers.get_all(PARENT).iter();
         let (Some(parent), None) = (parents.next(), parents.next()) else {
             return None;
@@ -40,29 +40,29 @@ impl TraceContext {
         Self::new(parent.to_str().ok()?, Some(&state))
     }
 
-    /// What a message or a row carries: its trace, and the text of its headers.
+    /// The context of a message or an outbox row: its trace, and its headers as JSON text.
     #[must_use]
-    pub fn carried(trace: Option<&str>, headers: Option<&str>) -> Option<Self> {
+    pub fn from_message(trace: Option<&str>, headers: Option<&str>) -> Option<Self> {
         let trace = trace?;
-        let headers = headers.and_then(|text| serde_json::from_str::<Carried>(text).ok());
+        let headers = headers.and_then(|text| serde_json::from_str::<MessageHeaders>(text).ok());
         Self::new(
             trace,
-            headers.and_then(|carried| carried.tracestate).as_deref(),
+            headers.and_then(|headers| headers.tracestate).as_deref(),
         )
     }
 
     fn new(parent: &str, state: Option<&str>) -> Option<Self> {
         let fits = |state: &&str| {
             let visible = |c: char| c == ' ' || c.is_ascii_graphic();
-            (1..=LONGEST_STATE).contains(&state.len()) && state.chars().all(visible)
+            (1..=MAX_STATE).contains(&state.len()) && state.chars().all(visible)
         };
         Some(Self {
-            parent: parsed(parent.trim())?,
+            parent: parse_parent(parent.trim())?,
             state: state.map(str::trim).filter(fits).map(Into::into),
         })
     }
 
-    /// Both headers of many, to be bound as two arrays.
+    /// Both headers of many contexts, to be bound as two arrays.
     pub fn columns<'t>(
         traces: impl Iterator<Item = Option<&'t Self>>,
     ) -> (Vec<Option<&'t str>>, Vec<Option<&'t str>>) {
@@ -84,8 +84,8 @@ impl TraceContext {
     }
 }
 
-/// As version 00 says it. What later versions add is unknown and goes no further, which W3C asks for, too.
-fn parsed(text: &str) -> Option<Box<str>> {
+/// Normalises to version 00. Fields that later versions add are unknown and dropped, as W3C requires.
+fn parse_parent(text: &str) -> Option<Box<str>> {
     let hex = |part: &str, length: usize| {
         let lower = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         part.len() == length && part.bytes().all(lower)
@@ -113,30 +113,33 @@ mod tests {
 
     const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-    fn asked(headers: &[(&'static str, &str)]) -> Option<TraceContext> {
+    fn from_headers(headers: &[(&'static str, &str)]) -> Option<TraceContext> {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.append(*name, HeaderValue::from_str(value).unwrap());
         }
-        TraceContext::of_request(&map)
+        TraceContext::from_request(&map)
     }
 
     #[test]
-    fn a_trace_is_taken_as_it_is() {
-        let context = asked(&[(PARENT, TRACE), (STATE, "a=1"), (STATE, "b=2")]).unwrap();
+    fn a_valid_trace_context_is_kept_unchanged() {
+        let context = from_headers(&[(PARENT, TRACE), (STATE, "a=1"), (STATE, "b=2")]).unwrap();
         assert_eq!(
             (context.parent(), context.state()),
             (TRACE, Some("a=1,b=2"))
         );
         let headers = r#"{"tenant":"x","tracestate":"a=1"}"#;
-        let carried = TraceContext::carried(Some(TRACE), Some(headers)).unwrap();
-        assert_eq!((carried.parent(), carried.state()), (TRACE, Some("a=1")));
+        let context_of_message = TraceContext::from_message(Some(TRACE), Some(headers)).unwrap();
+        assert_eq!(
+            (context_of_message.parent(), context_of_message.state()),
+            (TRACE, Some("a=1"))
+        );
         let later = format!("cc{}-what-the-future-brings", &TRACE[2..]);
-        assert_eq!(asked(&[(PARENT, &later)]).unwrap().parent(), TRACE);
+        assert_eq!(from_headers(&[(PARENT, &later)]).unwrap().parent(), TRACE);
     }
 
     #[test]
-    fn what_is_no_trace_is_ignored() {
+    fn an_invalid_trace_context_is_ignored() {
         let zeros = "00-00000000000000000000000000000000-b7ad6b7169203331-01";
         let no_parent = "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01";
         let upper = TRACE.to_uppercase();
@@ -152,20 +155,24 @@ mod tests {
             &longer,
             &TRACE[..54],
         ] {
-            assert_eq!(asked(&[(PARENT, bad), (STATE, "a=1")]), None, "{bad}");
+            assert_eq!(
+                from_headers(&[(PARENT, bad), (STATE, "a=1")]),
+                None,
+                "{bad}"
+            );
         }
-        assert_eq!(asked(&[(PARENT, TRACE), (PARENT, TRACE)]), None);
-        assert_eq!(asked(&[(STATE, "a=1")]), None);
+        assert_eq!(from_headers(&[(PARENT, TRACE), (PARENT, TRACE)]), None);
+        assert_eq!(from_headers(&[(STATE, "a=1")]), None);
     }
 
     #[test]
-    fn a_state_that_is_too_long_or_unreadable_leaves_the_trace() {
-        let long = "a".repeat(LONGEST_STATE + 1);
+    fn an_invalid_tracestate_does_not_affect_the_trace() {
+        let long = "a".repeat(MAX_STATE + 1);
         for bad in [long.as_str(), "a\tb", " "] {
-            let context = asked(&[(PARENT, TRACE), (STATE, bad)]).unwrap();
+            let context = from_headers(&[(PARENT, TRACE), (STATE, bad)]).unwrap();
             assert_eq!((context.parent(), context.state()), (TRACE, None));
         }
-        let odd = TraceContext::carried(Some(TRACE), Some(r#"{"tracestate":7}"#)).unwrap();
+        let odd = TraceContext::from_message(Some(TRACE), Some(r#"{"tracestate":7}"#)).unwrap();
         assert_eq!(odd.state(), None);
     }
 }

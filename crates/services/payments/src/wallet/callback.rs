@@ -1,4 +1,4 @@
-//! The way back: telling the orchestrator how a payment ended.
+//! Callbacks: report a payment's result to the requests' side.
 
 use std::time::Duration;
 
@@ -12,63 +12,46 @@ use reqwest::{Client, StatusCode};
 use serde_json::json;
 use sqlx::PgPool;
 use url::Url;
-use uuid::Uuid;
 
-use crate::{
-    model::{self, Outcome, TraceContext},
-    service,
-    store::Told,
-};
+use super::deduction::PaymentResult;
+use crate::{PaymentError, model, requests};
 
-/// How a payment ended, in the words of the call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ending {
-    /// Which payment.
-    pub uuid: Uuid,
-    /// How it ended.
-    pub outcome: Outcome,
-    /// Why it failed.
-    pub reason: Option<String>,
-    /// The trace that it is part of.
-    pub trace: Option<TraceContext>,
-}
-
-/// Somebody who wants to know how payments end.
+/// Receives the results of payments.
 pub trait Callback: Send + Sync + 'static {
-    /// Tells it. A permanent failure means that telling again won't help.
-    fn tell<'a>(&'a self, ending: &'a Ending) -> BoxFuture<'a, Result<(), Failure>>;
+    /// Reports a result. A permanent failure means that a retry won't help.
+    fn report<'a>(&'a self, result: &'a PaymentResult) -> BoxFuture<'a, Result<(), Failure>>;
 }
 
-/// What a failed call shows about the receiver.
-pub(crate) fn shows(told: &Result<(), Failure>) -> breaker::Outcome {
-    match told {
+/// What a callback's result says about the receiver's health.
+pub(crate) fn classify(reported: &Result<(), Failure>) -> breaker::Outcome {
+    match reported {
         Err(failure) if failure.category() == Category::Network => breaker::Outcome::Unavailable,
         Ok(()) | Err(_) => breaker::Outcome::Answered,
     }
 }
 
-/// The orchestrator of this very process, reached without a network.
+/// Settles payments in this process, without a network.
 #[derive(Debug, Clone)]
-pub struct Direct {
+pub struct LocalCallback {
     pool: PgPool,
 }
 
-impl Direct {
-    /// The orchestrator whose requests are in the database of this pool.
+impl LocalCallback {
+    /// Settles the requests in the database of this pool.
     #[must_use]
     pub const fn new(pool: PgPool) -> Self {
         Self { pool }
     }
 }
 
-impl Callback for Direct {
-    fn tell<'a>(&'a self, ending: &'a Ending) -> BoxFuture<'a, Result<(), Failure>> {
+impl Callback for LocalCallback {
+    fn report<'a>(&'a self, result: &'a PaymentResult) -> BoxFuture<'a, Result<(), Failure>> {
         async move {
-            let reason = ending.reason.as_deref();
-            match service::settle(&self.pool, ending.uuid, ending.outcome, reason).await {
-                Ok(Told::Settled | Told::Repeated) => Ok(()),
-                Ok(Told::Contradicted(_)) => Err(refused(StatusCode::CONFLICT)),
-                Ok(Told::Unknown) => Err(refused(StatusCode::NOT_FOUND)),
+            let reason = result.reason.as_deref();
+            match requests::settle(&self.pool, result.uuid, result.outcome, reason).await {
+                Ok(()) => Ok(()),
+                Err(PaymentError::Settled { .. }) => Err(rejected(StatusCode::CONFLICT)),
+                Err(PaymentError::NotFound) => Err(rejected(StatusCode::NOT_FOUND)),
                 Err(error) => {
                     let failure = Failure::from_error("NETWORK_ERROR", &error);
                     Err(Failure::with_category(
@@ -83,30 +66,30 @@ impl Callback for Direct {
     }
 }
 
-/// Where the orchestrator is and how to speak to it.
+/// Where callbacks are sent.
 #[derive(Clone)]
 pub struct HttpSettings {
-    /// The address in front of `/internal/requests`.
+    /// Base URL, before `/internal/requests`.
     pub url: Url,
-    /// Shown as a bearer token.
+    /// Bearer token.
     pub token: Option<String>,
-    /// The longest that one call may take.
+    /// Timeout of one call.
     pub timeout: Duration,
 }
 
-/// An answer says no more than this.
-const LONGEST_ANSWER: usize = 64 * 1024;
+/// Maximum size of a response body, in bytes.
+const MAX_RESPONSE: usize = 64 * 1024;
 
-/// An orchestrator behind HTTP: `PUT {url}/internal/requests/{uuid}`.
+/// Sends results over HTTP: `PUT {url}/internal/requests/{uuid}`.
 #[derive(Debug, Clone)]
-pub struct Http {
+pub struct HttpCallback {
     client: Client,
     url: Url,
     token: Option<String>,
 }
 
-impl Http {
-    /// Prepares a client; calls nobody yet.
+impl HttpCallback {
+    /// Creates the client; makes no call yet.
     pub fn new(settings: HttpSettings) -> Result<Self, Unprepared> {
         Ok(Self {
             client: http_client::client(settings.timeout)?,
@@ -115,19 +98,19 @@ impl Http {
         })
     }
 
-    async fn put(&self, ending: &Ending) -> Result<(), Failure> {
-        let uuid = ending.uuid.to_string();
+    async fn put(&self, result: &PaymentResult) -> Result<(), Failure> {
+        let uuid = result.uuid.to_string();
         let path = ["internal", "requests", uuid.as_str()];
         let url = http_client::below(&self.url, &path).ok_or_else(|| {
-            let text = "payments.callback.url has no room for a path";
+            let text = "payments.callback.url can't be extended by a path";
             Failure::with_category("INVALID_URL", Category::System, text)
         })?;
-        let body = json!({ "status": ending.outcome, "reason": ending.reason });
+        let body = json!({ "status": result.outcome, "reason": result.reason });
         let mut request = self.client.put(url).json(&body);
         if let Some(token) = &self.token {
             request = request.bearer_auth(token);
         }
-        if let Some(trace) = &ending.trace {
+        if let Some(trace) = &result.trace {
             request = request.header(model::PARENT, trace.parent());
             if let Some(state) = trace.state() {
                 request = request.header(model::STATE, state);
@@ -136,38 +119,41 @@ impl Http {
         let response = request.send().await.map_err(lost)?;
         let status = response.status();
         if !status.is_success() {
-            return Err(refused(status));
+            return Err(rejected(status));
         }
-        // The status has said it; reading to the end lets the connection be used again.
-        let _ = http_client::body(response, LONGEST_ANSWER).await;
+        // The status is enough; reading the body to the end lets the connection be reused.
+        let _ = http_client::body(response, MAX_RESPONSE).await;
         Ok(())
     }
 }
 
-impl Callback for Http {
-    fn tell<'a>(&'a self, ending: &'a Ending) -> BoxFuture<'a, Result<(), Failure>> {
-        self.put(ending).boxed()
+impl Callback for HttpCallback {
+    fn report<'a>(&'a self, result: &'a PaymentResult) -> BoxFuture<'a, Result<(), Failure>> {
+        self.put(result).boxed()
     }
 }
 
-/// What a refusal means: an answer about this payment stays, a wrong token or a fault can be mended.
-fn refused(status: StatusCode) -> Failure {
+/// Classifies a rejected callback: a response about this payment is final, anything else can be fixed.
+fn rejected(status: StatusCode) -> Failure {
     let (category, why) = match status {
-        StatusCode::NOT_FOUND => (Category::Data, "it knows no such payment"),
-        StatusCode::CONFLICT => (Category::Data, "the payment has ended the other way there"),
+        StatusCode::NOT_FOUND => (Category::Data, "the payment is unknown there"),
+        StatusCode::CONFLICT => (
+            Category::Data,
+            "the payment was settled with the opposite outcome there",
+        ),
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
             (Category::System, "check payments.callback.token")
         }
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-            (Category::Network, "it has no room at the moment")
+            (Category::Network, "the receiver is overloaded")
         }
-        _ => (Category::System, "see its log"),
+        _ => (Category::System, "see the receiver's log"),
     };
-    let text = format!("the orchestrator answered with status {status}: {why}");
+    let text = format!("the callback was answered with status {status}: {why}");
     Failure::with_category(status.as_str(), category, text)
 }
 
-/// A call without an answer.
+/// A call without a response.
 fn lost(error: reqwest::Error) -> Failure {
     let lost = Lost::from(error);
     Failure::with_category(lost.code, Category::Network, lost.message)

@@ -1,22 +1,22 @@
 //! All SQL of the wallet.
 //!
-//! Whoever locks several things locks accounts before inbox rows, and each in one order: two listeners with the same
-//! accounts wait for each other instead of deadlocking, and a reconciliation, which locks inbox rows alone, can't be in
-//! their way either.
+//! Lock order: accounts before inbox rows, each sorted. Two consumers with the same accounts wait for each other instead of
+//! deadlocking, and so does a reconciliation, which locks inbox rows only.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use postrider::failure::Failure;
+use postrider_inspect::timeline::Event;
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::books::{self, Bill, News, Purse};
-use super::{Opening, Verdict};
-use crate::model::{AccountView, EntryView, Fact, Money, Outcome, TraceContext};
+use super::deduction::{self, Charge, LockedAccount, PaymentResult};
+use super::{InboxState, NewAccount};
+use crate::model::{AccountView, EntryView, Money, Outcome, TraceContext, WalletState};
 
-/// The account and its first two lines in the books, in one statement.
+/// The account and its two opening entries, in one statement.
 const OPEN: &str = "
 with new as (
     insert into wallet.account (account_id, currency, balance, opening)
@@ -43,72 +43,86 @@ const LOCK_ACCOUNTS: &str = "
 select account_id, currency, balance::text from wallet.account
 where account_id = any($1) order by account_id for no key update";
 
-const TAKEN_BEFORE: &str = "select uuid from wallet.inbox where uuid = any($1)";
+const ALREADY_HANDLED: &str = "select uuid from wallet.inbox where uuid = any($1)";
 
-/// Inbox, balances, both lines of the books and (where asked) the call back that is owed: one statement. It does for a
-/// payment what the inbox lets it do, hence nothing for one that is there already.
-const TAKE_IN: &str = "
-with bill as materialized (
+/// Inbox, balances, both entries and (in mode `assured`) the callback, in one statement. Everything follows from the insert
+/// into the inbox, so a payment that is already there changes nothing.
+const DEDUCT: &str = "
+with charge as materialized (
     select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
                          $9::text[], $10::text[])
-        b(uuid, message_id, account_id, amount, currency, status, reason, trace, tracestate)),
-taken as (
+        c(uuid, message_id, account_id, amount, currency, status, reason, trace, tracestate)),
+handled as (
     insert into wallet.inbox (uuid, message_id, account_id, amount, currency, status, reason)
-    select uuid, message_id, account_id, amount::numeric, currency, status, reason from bill order by uuid
+    select uuid, message_id, account_id, amount::numeric, currency, status, reason from charge order by uuid
     on conflict (uuid) do nothing
     returning uuid, account_id, amount, currency, status, reason),
 paid as (
     update wallet.account a set balance = a.balance - p.amount
-    from (select account_id, sum(amount) as amount from taken where status = 'SUCCEED' group by account_id) p
+    from (select account_id, sum(amount) as amount from handled where status = 'SUCCEED' group by account_id) p
     where a.account_id = p.account_id),
 booked as (
     insert into wallet.entry (uuid, account_id, amount, currency, kind)
-    select t.uuid, side.account_id, side.amount, t.currency, 'payment'
-    from taken t, lateral (values (t.account_id, - t.amount), ('system:payments', t.amount)) side(account_id, amount)
-    where t.status = 'SUCCEED'),
-owed as (
+    select h.uuid, side.account_id, side.amount, h.currency, 'payment'
+    from handled h, lateral (values (h.account_id, - h.amount), ('system:payments', h.amount)) side(account_id, amount)
+    where h.status = 'SUCCEED'),
+callback as (
     insert into wallet.outbox (uuid, outcome, reason, trace, tracestate)
-    select t.uuid, t.status, t.reason, b.trace, b.tracestate from taken t join bill b using (uuid) where $8)
-select count(*) from taken";
+    select h.uuid, h.status, h.reason, c.trace, c.tracestate from handled h join charge c using (uuid) where $8)
+select count(*) from handled";
 
-const FACTS: &str = "
+const STATES: &str = "
 select u.uuid,
        i.status in ('SUCCEED', 'FAILED') as handled,
        i.callback_error is not null or i.received_at < clock_timestamp() - make_interval(secs => $2) as overdue,
-       o.uuid is not null as owed,
-       o.try_count > 0 as owed_in_vain,
-       exists (select from wallet.failure f where f.uuid = u.uuid) as given_up
+       o.uuid is not null as has_outbox,
+       o.try_count > 0 as callback_failed,
+       exists (select from wallet.failure f where f.uuid = u.uuid) as consumer_failed
 from unnest($1::uuid[]) u(uuid)
 left join wallet.inbox i on i.uuid = u.uuid
 left join wallet.outbox o on o.uuid = u.uuid";
 
-/// Waits for a listener that is just taking one of them in. Sorted like the listener's own insert.
-const TOMBSTONES: &str = "
+/// Waits for a consumer that is just handling one of them. Sorted like the consumer's own insert.
+const PLACE_TOMBSTONES: &str = "
 insert into wallet.inbox (uuid, status)
 select uuid, 'TOMBSTONE' from unnest($1::uuid[]) u(uuid) order by uuid
 on conflict (uuid) do nothing";
 
-const VERDICTS: &str = "
+const INBOX_STATES: &str = "
 select i.uuid, i.status, i.reason, exists (select from wallet.failure f where f.uuid = i.uuid)
 from wallet.inbox i where i.uuid = any($1)";
 
-const FAILED: &str = "
+const RECORD_FAILURE: &str = "
 insert into wallet.failure (uuid, message_id, error_code, error) values ($1, $2, $3, $4)";
 
-const UNTOLD: &str = "update wallet.inbox set callback_error = $2 where uuid = $1";
+const RECORD_CALLBACK_ERROR: &str = "update wallet.inbox set callback_error = $2 where uuid = $1";
 
-pub(super) async fn open(pool: &PgPool, opening: &Opening) -> Result<bool, sqlx::Error> {
+const TIMELINE_HEAD: &str = "
+select i.message_id, o.id from (select $1::uuid as uuid) w
+left join wallet.inbox i using (uuid) left join wallet.outbox o using (uuid)";
+
+const TIMELINE_EVENTS: &str = "
+select i.received_at as at, 'handled by the wallet: ' || i.status as what, i.reason as detail, i.status = 'SUCCEED' as good
+from wallet.inbox i where i.uuid = $1
+union all
+select f.failed_at, 'the wallet failed: ' || f.error_code, f.error, false from wallet.failure f where f.uuid = $1
+union all
+select o.created_at, 'callback pending: ' || o.outcome, o.last_error_code, null from wallet.outbox o where o.uuid = $1
+order by 1";
+
+/// Opens an account; false if the id is in use.
+pub(super) async fn open(pool: &PgPool, account: &NewAccount) -> Result<bool, sqlx::Error> {
     let new: i64 = sqlx::query_scalar(OPEN)
-        .bind(&opening.account_id)
-        .bind(opening.balance.currency.code())
-        .bind(opening.balance.to_string())
+        .bind(&account.account_id)
+        .bind(account.balance.currency.code())
+        .bind(account.balance.to_string())
         .bind(Uuid::now_v7())
         .fetch_one(pool)
         .await?;
     Ok(new > 0)
 }
 
-/// The account as it stands, and what it was opened with.
+/// The account, and its opening balance.
 pub(super) async fn account(
     pool: &PgPool,
     account_id: &str,
@@ -121,13 +135,14 @@ pub(super) async fn account(
         let opening = Money::stored(&opening, &currency);
         let view = AccountView {
             account_id,
-            balance: shown(balance, &currency),
+            balance: display(balance, &currency),
             currency,
         };
         (view, opening)
     }))
 }
 
+/// An account's entries with an id below `before`, newest first.
 pub(super) async fn entries(
     pool: &PgPool,
     account_id: &str,
@@ -145,51 +160,57 @@ pub(super) async fn entries(
         id,
         uuid,
         kind,
-        amount: shown(amount, &currency),
+        amount: display(amount, &currency),
         currency,
         created_at,
     };
     Ok(rows.into_iter().map(view).collect())
 }
 
-/// With all places of its currency, whatever the database wrote.
-fn shown(amount: String, currency: &str) -> String {
+/// With all decimal places of its currency, whatever the database wrote.
+fn display(amount: String, currency: &str) -> String {
     Money::stored(&amount, currency).map_or(amount, |money| money.to_string())
 }
 
-/// Takes bills in, each uuid once, and deducts; says what became of those that were new. Nothing counts before the
-/// transaction that is returned commits.
-pub(super) async fn take_in(
+/// Deducts charges, each uuid once; returns the results of those that were new. Nothing counts before the returned
+/// transaction commits.
+pub(super) async fn deduct(
     pool: &PgPool,
-    bills: &[Bill],
-    owed: bool,
-) -> Result<(Transaction<'static, Postgres>, Vec<News>), sqlx::Error> {
-    let mut seen = HashSet::with_capacity(bills.len());
-    let mut bills: Vec<&Bill> = bills.iter().filter(|bill| seen.insert(bill.uuid)).collect();
+    charges: &[Charge],
+    with_callback: bool,
+) -> Result<(Transaction<'static, Postgres>, Vec<PaymentResult>), sqlx::Error> {
+    let mut seen = HashSet::with_capacity(charges.len());
+    let mut charges: Vec<&Charge> = charges
+        .iter()
+        .filter(|charge| seen.insert(charge.uuid))
+        .collect();
     loop {
         let mut tx = pool.begin().await?;
-        let mut purses = lock(&mut tx, &bills).await?;
-        let news = books::deduct(&mut purses, &bills);
-        if write(&mut tx, &bills, &news, owed).await? == bills.len() {
-            return Ok((tx, news));
+        let mut accounts = lock(&mut tx, &charges).await?;
+        let results = deduction::deduct(&mut accounts, &charges);
+        if write(&mut tx, &charges, &results, with_callback).await? == charges.len() {
+            return Ok((tx, results));
         }
-        // Some were there already: what they did not spend may be enough for others. Decide anew without them.
+        // Some had been handled already, which may leave enough money for others: decide again without them.
         tx.rollback().await?;
-        let uuids: Vec<Uuid> = bills.iter().map(|bill| bill.uuid).collect();
-        let before: Vec<Uuid> = sqlx::query_scalar(TAKEN_BEFORE)
+        let uuids: Vec<Uuid> = charges.iter().map(|charge| charge.uuid).collect();
+        let handled: Vec<Uuid> = sqlx::query_scalar(ALREADY_HANDLED)
             .bind(uuids)
             .fetch_all(pool)
             .await?;
-        let before: HashSet<Uuid> = before.into_iter().collect();
-        bills.retain(|bill| !before.contains(&bill.uuid));
+        let handled: HashSet<Uuid> = handled.into_iter().collect();
+        charges.retain(|charge| !handled.contains(&charge.uuid));
     }
 }
 
 async fn lock(
     tx: &mut PgConnection,
-    bills: &[&Bill],
-) -> Result<HashMap<String, Purse>, sqlx::Error> {
-    let accounts: HashSet<&str> = bills.iter().map(|bill| bill.account_id.as_str()).collect();
+    charges: &[&Charge],
+) -> Result<HashMap<String, LockedAccount>, sqlx::Error> {
+    let accounts: HashSet<&str> = charges
+        .iter()
+        .map(|charge| charge.account_id.as_str())
+        .collect();
     let accounts: Vec<&str> = accounts.into_iter().collect();
     let rows: Vec<(String, String, String)> = sqlx::query_as(LOCK_ACCOUNTS)
         .bind(accounts)
@@ -197,110 +218,122 @@ async fn lock(
         .await?;
     rows.into_iter()
         .map(|(account_id, currency, balance)| {
-            let held = Money::stored(&balance, &currency).ok_or_else(|| {
-                let text = format!("the balance of {account_id} is no amount of {currency}");
+            let balance = Money::stored(&balance, &currency).ok_or_else(|| {
+                let text =
+                    format!("the balance of account {account_id} is not an amount in {currency}");
                 sqlx::Error::Decode(text.into())
             })?;
-            let purse = Purse {
-                balance: held.minor,
-                currency: held.currency,
+            let account = LockedAccount {
+                balance: balance.minor,
+                currency: balance.currency,
             };
-            Ok((account_id, purse))
+            Ok((account_id, account))
         })
         .collect()
 }
 
 async fn write(
     tx: &mut PgConnection,
-    bills: &[&Bill],
-    news: &[News],
-    owed: bool,
+    charges: &[&Charge],
+    results: &[PaymentResult],
+    with_callback: bool,
 ) -> Result<usize, sqlx::Error> {
-    if bills.is_empty() {
+    if charges.is_empty() {
         return Ok(0);
     }
-    let text =
-        |of: fn(&Bill) -> String| -> Vec<String> { bills.iter().map(|bill| of(bill)).collect() };
-    let traces = bills.iter().map(|bill| bill.trace.as_ref());
-    let (parents, states) = TraceContext::columns(traces);
-    let taken: i64 = sqlx::query_scalar(TAKE_IN)
-        .bind(bills.iter().map(|bill| bill.uuid).collect::<Vec<_>>())
-        .bind(bills.iter().map(|bill| bill.message_id).collect::<Vec<_>>())
-        .bind(text(|bill| bill.account_id.clone()))
-        .bind(text(|bill| bill.money.to_string()))
-        .bind(text(|bill| bill.money.currency.to_string()))
-        .bind(
-            news.iter()
-                .map(|news| news.outcome.as_str())
-                .collect::<Vec<_>>(),
-        )
-        .bind(news.iter().map(|news| news.reason).collect::<Vec<_>>())
-        .bind(owed)
+    let text = |value: fn(&Charge) -> String| -> Vec<String> {
+        charges.iter().map(|charge| value(charge)).collect()
+    };
+    let uuids = |value: fn(&Charge) -> Uuid| -> Vec<Uuid> {
+        charges.iter().map(|charge| value(charge)).collect()
+    };
+    let statuses: Vec<&str> = results
+        .iter()
+        .map(|result| result.outcome.as_str())
+        .collect();
+    let reasons: Vec<Option<&str>> = results
+        .iter()
+        .map(|result| result.reason.as_deref())
+        .collect();
+    let (parents, states) = TraceContext::columns(charges.iter().map(|c| c.trace.as_ref()));
+    let handled: i64 = sqlx::query_scalar(DEDUCT)
+        .bind(uuids(|charge| charge.uuid))
+        .bind(uuids(|charge| charge.message_id))
+        .bind(text(|charge| charge.account_id.clone()))
+        .bind(text(|charge| charge.money.to_string()))
+        .bind(text(|charge| charge.money.currency.to_string()))
+        .bind(statuses)
+        .bind(reasons)
+        .bind(with_callback)
         .bind(parents)
         .bind(states)
         .fetch_one(tx)
         .await?;
-    Ok(usize::try_from(taken).unwrap_or_default())
+    Ok(usize::try_from(handled).unwrap_or_default())
 }
 
-pub(super) async fn facts(
+/// What the wallet knows about these payments.
+pub(super) async fn states(
     pool: &PgPool,
     uuids: &[Uuid],
-    telling: Duration,
-) -> Result<HashMap<Uuid, Fact>, sqlx::Error> {
+    callback_timeout: Duration,
+) -> Result<HashMap<Uuid, WalletState>, sqlx::Error> {
     type Row = (Uuid, Option<bool>, Option<bool>, bool, Option<bool>, bool);
-    let rows: Vec<Row> = sqlx::query_as(FACTS)
+    let rows: Vec<Row> = sqlx::query_as(STATES)
         .bind(uuids)
-        .bind(telling.as_secs_f64() + 1.0)
+        .bind(callback_timeout.as_secs_f64() + 1.0)
         .fetch_all(pool)
         .await?;
-    let fact = |(uuid, handled, overdue, owed, owed_in_vain, given_up): Row| {
-        let fact = match (handled == Some(true), owed) {
-            (true, true) if owed_in_vain == Some(true) => Fact::Untold,
-            (true, true) => Fact::Telling,
-            (true, false) if overdue == Some(true) => Fact::Untold,
-            (true, false) => Fact::Telling,
-            (false, _) if given_up => Fact::GivenUp,
-            (false, _) => Fact::Unknown,
+    let state = |(uuid, handled, overdue, has_outbox, callback_failed, consumer_failed): Row| {
+        let failed = if has_outbox { callback_failed } else { overdue };
+        let state = match handled {
+            Some(true) if failed == Some(true) => WalletState::CallbackFailed,
+            Some(true) => WalletState::CallbackPending,
+            _ if consumer_failed => WalletState::Failed,
+            _ => WalletState::Unknown,
         };
-        (uuid, fact)
+        (uuid, state)
     };
-    Ok(rows.into_iter().map(fact).collect())
+    Ok(rows.into_iter().map(state).collect())
 }
 
-pub(super) async fn tombstones(pool: &PgPool, uuids: &[Uuid]) -> Result<(), sqlx::Error> {
-    sqlx::query(TOMBSTONES)
+/// Places a tombstone for each of these payments that is not in the inbox yet.
+pub(super) async fn place_tombstones(pool: &PgPool, uuids: &[Uuid]) -> Result<(), sqlx::Error> {
+    sqlx::query(PLACE_TOMBSTONES)
         .bind(uuids)
         .execute(pool)
         .await
         .map(drop)
 }
 
-pub(super) async fn verdicts(
+/// How these payments stand in the inbox.
+pub(super) async fn inbox_states(
     pool: &PgPool,
     uuids: &[Uuid],
-) -> Result<HashMap<Uuid, Verdict>, sqlx::Error> {
-    let rows: Vec<(Uuid, String, Option<String>, bool)> =
-        sqlx::query_as(VERDICTS).bind(uuids).fetch_all(pool).await?;
-    let verdict = |(uuid, status, reason, given_up): (Uuid, String, _, _)| {
-        let verdict = match status.as_str() {
-            "SUCCEED" => Verdict::Handled(Outcome::Succeed, None),
-            "FAILED" => Verdict::Handled(Outcome::Failed, reason),
-            _ => Verdict::Refused { given_up },
+) -> Result<HashMap<Uuid, InboxState>, sqlx::Error> {
+    let rows: Vec<(Uuid, String, Option<String>, bool)> = sqlx::query_as(INBOX_STATES)
+        .bind(uuids)
+        .fetch_all(pool)
+        .await?;
+    let state = |(uuid, status, reason, consumer_failed): (Uuid, String, _, _)| {
+        let state = match status.as_str() {
+            "SUCCEED" => InboxState::Handled(Outcome::Succeed, None),
+            "FAILED" => InboxState::Handled(Outcome::Failed, reason),
+            _ => InboxState::Tombstone { consumer_failed },
         };
-        (uuid, verdict)
+        (uuid, state)
     };
-    Ok(rows.into_iter().map(verdict).collect())
+    Ok(rows.into_iter().map(state).collect())
 }
 
-/// The listener gave a message up, after everything else was rolled back.
-pub(super) async fn failed(
+/// Records that the consumer failed to handle a message and gave up.
+pub(super) async fn record_failure(
     tx: &mut PgConnection,
     uuid: Option<Uuid>,
     message_id: Uuid,
     failure: &Failure,
 ) -> Result<(), sqlx::Error> {
-    sqlx::query(FAILED)
+    sqlx::query(RECORD_FAILURE)
         .bind(uuid)
         .bind(message_id)
         .bind(failure.code())
@@ -310,12 +343,35 @@ pub(super) async fn failed(
         .map(drop)
 }
 
-/// The one call back came to nothing.
-pub(super) async fn untold(pool: &PgPool, uuid: Uuid, error: &str) -> Result<(), sqlx::Error> {
-    sqlx::query(UNTOLD)
+/// Records that the only callback of a payment in mode `chance` has failed.
+pub(super) async fn record_callback_error(
+    pool: &PgPool,
+    uuid: Uuid,
+    error: &str,
+) -> Result<(), sqlx::Error> {
+    sqlx::query(RECORD_CALLBACK_ERROR)
         .bind(uuid)
         .bind(error)
         .execute(pool)
         .await
         .map(drop)
+}
+
+/// The message that a payment came in, and the id of its row in the outbox.
+pub(crate) async fn timeline_head(
+    pool: &PgPool,
+    uuid: Uuid,
+) -> Result<(Option<Uuid>, Option<i64>), sqlx::Error> {
+    sqlx::query_as(TIMELINE_HEAD)
+        .bind(uuid)
+        .fetch_one(pool)
+        .await
+}
+
+/// What happened to a payment at the wallet, oldest first.
+pub(crate) async fn timeline_events(pool: &PgPool, uuid: Uuid) -> Result<Vec<Event>, sqlx::Error> {
+    sqlx::query_as(TIMELINE_EVENTS)
+        .bind(uuid)
+        .fetch_all(pool)
+        .await
 }

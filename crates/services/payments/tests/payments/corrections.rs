@@ -17,7 +17,7 @@ async fn correction_1_a_crash_before_the_acknowledgement_is_a_redelivery_and_the
     // With a database of its own the wallet commits before it acknowledges.
     let house = House::apart(json!({})).await;
     house.open("acc-1", "100").await;
-    let trap = crash::at("wallet.before_ack").error();
+    let trap = crash::at("subscriber.before_batch_ack").error();
     let crashed = CancellationToken::new();
     house.publish(&CancellationToken::new());
     house.listen(&crashed);

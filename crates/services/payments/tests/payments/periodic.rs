@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use postrider::lease::{Operator, Queue};
-use postrider_payments::{OUTBOX, cleaning, reconcile, wallet::Wallet};
+use postrider_payments::{OUTBOX, reconcile, requests::cleaning, wallet::Wallet};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -18,7 +18,7 @@ async fn a_scheduled_reconciliation_settles_what_is_stuck_without_being_asked() 
     let stop = CancellationToken::new();
     let wallet = Wallet::new(house.wallet.clone(), Duration::from_secs(1));
     let (every, after) = (Duration::from_millis(100), Duration::ZERO);
-    let schedule = reconcile::schedule(house.pool.clone(), wallet, every, after, stop.clone());
+    let schedule = reconcile::run(house.pool.clone(), wallet, every, after, stop.clone());
     let scheduled = tokio::spawn(schedule);
     for _ in 0..2 {
         let uuid = Uuid::now_v7();

@@ -117,7 +117,7 @@ async fn a_message_that_comes_after_its_request_was_declared_failed_deducts_noth
     let content =
         json!({ "uuid": uuid, "account_id": "acc-1", "amount": "10.00", "currency": "USD" });
     let id = MessageId::new(Uuid::new_v4());
-    let message = Message::new(id, postrider_payments::publish::TOPIC, content.to_string());
+    let message = Message::new(id, postrider_payments::requests::TOPIC, content.to_string());
     house.transport.publish(&[message]).await;
     eventually("that one was taken, too", async || {
         house

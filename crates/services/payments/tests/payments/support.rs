@@ -11,12 +11,11 @@ use postrider::{
     transport::Transport,
 };
 use postrider_payments::{
-    Payments, Settings, publish,
+    Payments, Settings, requests,
     wallet::{
-        Wallet,
-        callback::{Callback, Http, HttpSettings},
-        listener::Listener,
-        notify,
+        self, Wallet,
+        callback::{Callback, HttpCallback, HttpSettings},
+        consumer::PaymentConsumer,
     },
 };
 pub use postrider_testkit::eventually;
@@ -119,7 +118,7 @@ impl House {
         let breakers = Breakers::new(breaker::Settings::default());
         let (pool, settings) = (self.pool.clone(), self.settings.clone());
         let side = WorkerPool::new(&pool);
-        let work = publish::run(pool, settings, transport, breakers, side, stop.clone());
+        let work = requests::worker::run(pool, settings, transport, breakers, side, stop.clone());
         tokio::spawn(stop.clone().run_until_cancelled_owned(work));
     }
 
@@ -129,9 +128,9 @@ impl House {
         let wallet = Wallet::new(self.wallet.clone(), self.settings.callback.timeout);
         let transport: Arc<dyn Transport> = self.transport.clone();
         let listener =
-            Listener::new(transport, wallet, &self.settings, Arc::clone(&callback)).unwrap();
+            PaymentConsumer::new(transport, wallet, &self.settings, Arc::clone(&callback)).unwrap();
         let breakers = Breakers::new(breaker::Settings::default());
-        let notifier = notify::worker(
+        let notifier = wallet::worker::worker(
             self.wallet.clone(),
             &self.settings,
             callback,
@@ -151,7 +150,7 @@ impl House {
             token: None,
             timeout: self.settings.callback.timeout,
         };
-        Arc::new(Http::new(settings).unwrap())
+        Arc::new(HttpCallback::new(settings).unwrap())
     }
 
     pub async fn call(&self, method: Method, path: &str, body: Option<Value>) -> (u16, Value) {

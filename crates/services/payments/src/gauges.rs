@@ -1,19 +1,23 @@
-//! What is counted.
+//! Metrics of both sides.
 
 use metrics::{counter, describe_counter, describe_gauge, gauge};
+use postrider_inspect::gauges::{Gauge, gauge_value};
+use sqlx::PgPool;
 
-use crate::model::{Outcome, Stuck};
+use crate::{
+    model::{Outcome, PendingReason},
+    requests::store,
+};
 
-/// See [`crate::cleaning::readings`].
-pub(crate) const PENDING: &str = "payments_pending";
-pub(crate) const PENDING_AGE: &str = "payments_pending_age_seconds";
+const PENDING: &str = "payments_pending";
+const PENDING_AGE: &str = "payments_pending_age_seconds";
 
-/// Makes every name appear, at zero, before anything has happened.
+/// Describes every metric and exports it at zero before anything has happened.
 pub fn register() {
     describe_counter!("payments_accepted_total", "Payments accepted");
     describe_counter!(
         "payments_settled_total",
-        "Payments that the wallet told the end of"
+        "Payments settled by the wallet's callback, by status"
     );
     describe_counter!(
         "payments_reconciled_total",
@@ -25,41 +29,47 @@ pub fn register() {
     );
     describe_counter!(
         "wallet_handled_total",
-        "Payments that the wallet handled, by outcome"
+        "Payments handled by the wallet, by status"
     );
     describe_counter!(
         "wallet_duplicates_total",
-        "Messages that had been handled before"
+        "Messages that had already been handled"
     );
     describe_counter!(
         "wallet_swallowed_total",
-        "Messages given up after an unexpected failure"
+        "Messages acknowledged after an unexpected failure"
     );
-    describe_counter!(
-        "wallet_callback_failed_total",
-        "Call backs that came to nothing"
-    );
-    describe_gauge!(PENDING, "Payments without an end");
-    describe_gauge!(PENDING_AGE, "Age of the oldest payment without an end");
+    describe_counter!("wallet_callback_failed_total", "Failed callbacks");
+    describe_gauge!(PENDING, "Pending payments");
+    describe_gauge!(PENDING_AGE, "Age of the oldest pending payment");
     gauge!(PENDING).increment(0.0);
     gauge!(PENDING_AGE).increment(0.0);
     accepted(0);
     exhausted(0);
     duplicates(0);
-    swallowed(0);
+    consumer_failed(0);
     callback_failed(0);
     for outcome in [Outcome::Succeed, Outcome::Failed] {
         settled(outcome, 0);
         handled(outcome, 0);
     }
-    for why in [
-        Stuck::OutboxExhausted,
-        Stuck::ListenerFailed,
-        Stuck::CallbackFailed,
-        Stuck::InFlight,
+    for reason in [
+        PendingReason::OutboxExhausted,
+        PendingReason::ListenerFailed,
+        PendingReason::CallbackFailed,
+        PendingReason::InFlight,
     ] {
-        reconciled(why, 0);
+        reconciled(reason, 0);
     }
+}
+
+/// Reads the gauges that metrics and alerts show.
+pub async fn read(pool: &PgPool) -> Result<Vec<Gauge>, sqlx::Error> {
+    let (payments, oldest) = store::pending(pool).await?;
+    Ok(vec![
+        Gauge::new(PENDING, gauge_value(payments)),
+        Gauge::new(PENDING_AGE, oldest),
+    ])
 }
 
 pub(crate) fn accepted(payments: u64) {
@@ -70,8 +80,8 @@ pub(crate) fn settled(outcome: Outcome, payments: u64) {
     counter!("payments_settled_total", "status" => outcome.as_str()).increment(payments);
 }
 
-pub(crate) fn reconciled(why: Stuck, payments: u64) {
-    counter!("payments_reconciled_total", "why" => why.as_str()).increment(payments);
+pub(crate) fn reconciled(reason: PendingReason, payments: u64) {
+    counter!("payments_reconciled_total", "why" => reason.as_str()).increment(payments);
 }
 
 pub(crate) fn exhausted(messages: u64) {
@@ -86,7 +96,7 @@ pub(crate) fn duplicates(messages: u64) {
     counter!("wallet_duplicates_total").increment(messages);
 }
 
-pub(crate) fn swallowed(messages: u64) {
+pub(crate) fn consumer_failed(messages: u64) {
     counter!("wallet_swallowed_total").increment(messages);
 }
 

@@ -1,38 +1,39 @@
-//! All SQL of the orchestrator. The wallet's is in [`crate::wallet`].
+//! All SQL of the requests' side.
 
 use std::time::Duration;
 
 use postrider::{Error, audit, lease::Operator};
+use postrider_inspect::timeline::Event;
 use serde::Serialize;
-use sqlx::{PgConnection, PgPool};
+use sqlx::{PgConnection, PgExecutor, PgPool};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::model::{Money, Outcome, Payment, PaymentView, Status, TraceContext};
 
-/// Request and outbox row in one statement, hence in one transaction. Each uuid comes once.
+/// Request and outbox row in one statement, hence in one transaction. The uuids are distinct.
 const INSERT: &str = "
-with asked as materialized (
+with wanted as materialized (
     select * from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[])
-        a(uuid, account_id, amount, currency, description, payload, trace, tracestate)),
+        w(uuid, account_id, amount, currency, description, payload, trace, tracestate)),
 new as (
     insert into payments.request (uuid, account_id, amount, currency, description, trace)
-    select uuid, account_id, amount::numeric, currency, description, trace from asked order by uuid
+    select uuid, account_id, amount::numeric, currency, description, trace from wanted order by uuid
     on conflict (uuid) do nothing
     returning uuid),
 message as (
     insert into payments.outbox (uuid, payload, trace, tracestate)
-    select a.uuid, a.payload::jsonb, a.trace, a.tracestate from asked a join new using (uuid))
+    select w.uuid, w.payload::jsonb, w.trace, w.tracestate from wanted w join new using (uuid))
 select uuid from new";
 
-/// A pending request whose outbox row is gone had it archived, which only a message that was given up can be.
-const VIEWS: &str = "
+/// If the outbox row of a pending request is gone, it was archived, which happens to exhausted messages only.
+const GET: &str = "
 select r.seq, r.uuid, r.account_id, r.amount::text as amount, r.currency, r.description, r.status, r.reason,
        r.created_at, r.updated_at, coalesce(o.status = 'EXHAUSTED', true) as exhausted
 from payments.request r left join payments.outbox o using (uuid)
 where r.uuid = any($1)";
 
-/// Index: request_seq, backwards; for a status that few have, request_pending serves the reconciliation instead.
+/// Index: request_seq, backwards.
 const LIST: &str = "
 select r.seq, r.uuid, r.account_id, r.amount::text as amount, r.currency, r.description, r.status, r.reason,
        r.created_at, r.updated_at, coalesce(o.status = 'EXHAUSTED', true) as exhausted
@@ -42,7 +43,7 @@ where r.seq < coalesce($1, 9223372036854775807)
   and ($3::text is null or r.account_id = $3)
 order by r.seq desc limit $4";
 
-/// Only what is pending ends; what ended stays as it is.
+/// A settled payment never changes.
 const SETTLE: &str = "
 update payments.request set status = $2, reason = $3, settled_by = 'callback', updated_at = clock_timestamp()
 where uuid = $1 and status = 'PENDING'";
@@ -68,7 +69,7 @@ from unnest($1::uuid[], $2::text[], $3::text[]) u(uuid, status, reason)
 where r.uuid = u.uuid and r.status = 'PENDING'
 returning r.uuid, r.seq";
 
-/// Index: outbox_finished. A row whose request is stuck stays, to say why.
+/// Index: outbox_finished. The row of a stuck request stays, to show why it is stuck.
 const CLEAN: &str = "
 delete from payments.outbox where ctid = any(array(
     select o.ctid from payments.outbox o
@@ -80,6 +81,23 @@ delete from payments.outbox where ctid = any(array(
 const PENDING: &str = "
 select count(*), coalesce(extract(epoch from clock_timestamp() - min(created_at)), 0)::float8
 from payments.request where status = 'PENDING'";
+
+const TIMELINE_HEAD: &str = "
+select r.status, o.id from payments.request r left join payments.outbox o using (uuid) where r.uuid = $1";
+
+/// Index: request_trace.
+const BY_TRACE: &str = "
+select uuid from payments.request where trace is not null and substr(trace, 4, 32) = $1 order by seq limit $2";
+
+const TIMELINE_EVENTS: &str = "
+select e.* from payments.request r left join payments.outbox o using (uuid),
+lateral (values
+    (r.created_at, 'requested', r.amount || ' ' || r.currency || ' from ' || r.account_id, null::boolean),
+    (o.finished_at, case o.status when 'PUBLISHED' then 'message published' else 'publishing failed' end,
+     o.last_error_code, o.status = 'PUBLISHED'),
+    (case when r.status <> 'PENDING' then r.updated_at end, 'settled: ' || r.status,
+     concat_ws(', ', r.reason, 'by ' || r.settled_by), r.status = 'SUCCEED')) e(at, what, detail, good)
+where r.uuid = $1 and e.at is not null order by e.at";
 
 #[derive(Debug, sqlx::FromRow)]
 struct Row {
@@ -96,18 +114,18 @@ struct Row {
     exhausted: bool,
 }
 
-/// A payment as the orchestrator alone knows it.
+/// A payment as the requests' side knows it.
 #[derive(Debug)]
-pub(crate) struct Known {
-    /// Its place in lists.
+pub(crate) struct StoredPayment {
+    /// Sort key of listings.
     pub seq: i64,
-    /// Was its message given up?
+    /// Publishing its message failed for good.
     pub exhausted: bool,
-    /// Without the reason of a pending one.
+    /// The view, without the reason of a pending payment.
     pub view: PaymentView,
 }
 
-impl From<Row> for Known {
+impl From<Row> for StoredPayment {
     fn from(row: Row) -> Self {
         let amount = Money::stored(&row.amount, &row.currency);
         Self {
@@ -128,41 +146,44 @@ impl From<Row> for Known {
     }
 }
 
-/// Which payments are listed.
+/// Which payments to list.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Filter {
-    /// How they stand.
+    /// Only payments with this status.
     pub status: Option<Status>,
-    /// Of which account.
+    /// Only payments from this account.
     pub account_id: Option<String>,
 }
 
-/// A pending request that is old enough to be looked at.
+/// A pending request that is old enough to be reconciled.
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub(crate) struct StuckRequest {
+pub(crate) struct PendingRequest {
     pub seq: i64,
     pub uuid: Uuid,
     pub created_at: OffsetDateTime,
     pub exhausted: bool,
 }
 
-/// How the orchestrator took what it was told.
+/// The result of settling a payment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
-    /// The payment has ended so.
+pub(crate) enum SettleOutcome {
+    /// The payment is settled now.
     Settled,
-    /// It had ended so before.
+    /// It was settled with the same outcome before.
     Repeated,
-    /// It had ended the other way.
-    Contradicted(Status),
-    /// No such payment.
-    Unknown,
+    /// It was settled with the opposite outcome before.
+    Conflict(Status),
+    /// There is no such payment.
+    NotFound,
 }
 
-/// Writes new payments; says which were new.
-pub(crate) async fn insert(pool: &PgPool, payments: &[&Payment]) -> Result<Vec<Uuid>, Error> {
-    let column = |of: fn(&Payment) -> String| -> Vec<String> {
-        payments.iter().map(|payment| of(payment)).collect()
+/// Inserts the payments whose uuids are new; returns those uuids.
+pub(crate) async fn insert(
+    connection: &mut PgConnection,
+    payments: &[&Payment],
+) -> Result<Vec<Uuid>, Error> {
+    let column = |value: fn(&Payment) -> String| -> Vec<String> {
+        payments.iter().map(|payment| value(payment)).collect()
     };
     let uuids: Vec<Uuid> = payments.iter().map(|payment| payment.uuid).collect();
     let descriptions: Vec<Option<&str>> = payments
@@ -173,7 +194,7 @@ pub(crate) async fn insert(pool: &PgPool, payments: &[&Payment]) -> Result<Vec<U
     let (parents, states) = TraceContext::columns(traces);
     let messages: Vec<String> = payments
         .iter()
-        .map(|payment| serde_json::to_string(&payment.notice()))
+        .map(|payment| serde_json::to_string(&payment.message()))
         .collect::<Result<_, _>>()
         .map_err(|error| Error::invalid("payment", error.to_string()))?;
     Ok(sqlx::query_scalar(INSERT)
@@ -185,23 +206,26 @@ pub(crate) async fn insert(pool: &PgPool, payments: &[&Payment]) -> Result<Vec<U
         .bind(messages)
         .bind(parents)
         .bind(states)
-        .fetch_all(pool)
+        .fetch_all(connection)
         .await?)
 }
 
-/// What is known of these payments, in no particular order.
-pub(crate) async fn known(pool: &PgPool, uuids: &[Uuid]) -> Result<Vec<Known>, sqlx::Error> {
-    let rows: Vec<Row> = sqlx::query_as(VIEWS).bind(uuids).fetch_all(pool).await?;
-    Ok(rows.into_iter().map(Known::from).collect())
+/// The payments with these uuids, in no particular order.
+pub(crate) async fn get(
+    executor: impl PgExecutor<'_>,
+    uuids: &[Uuid],
+) -> Result<Vec<StoredPayment>, sqlx::Error> {
+    let rows: Vec<Row> = sqlx::query_as(GET).bind(uuids).fetch_all(executor).await?;
+    Ok(rows.into_iter().map(StoredPayment::from).collect())
 }
 
-/// The newest first, older than the place `before`.
+/// Payments with a `seq` below `before`, newest first.
 pub(crate) async fn list(
     pool: &PgPool,
     filter: &Filter,
     before: Option<i64>,
     limit: i64,
-) -> Result<Vec<Known>, sqlx::Error> {
+) -> Result<Vec<StoredPayment>, sqlx::Error> {
     let rows: Vec<Row> = sqlx::query_as(LIST)
         .bind(before)
         .bind(filter.status)
@@ -209,16 +233,16 @@ pub(crate) async fn list(
         .bind(limit)
         .fetch_all(pool)
         .await?;
-    Ok(rows.into_iter().map(Known::from).collect())
+    Ok(rows.into_iter().map(StoredPayment::from).collect())
 }
 
-/// Settles a pending payment as the wallet told.
+/// Settles a pending payment.
 pub(crate) async fn settle(
     pool: &PgPool,
     uuid: Uuid,
     outcome: Outcome,
     reason: Option<&str>,
-) -> Result<Told, sqlx::Error> {
+) -> Result<SettleOutcome, sqlx::Error> {
     let settled = sqlx::query(SETTLE)
         .bind(uuid)
         .bind(outcome)
@@ -226,44 +250,44 @@ pub(crate) async fn settle(
         .execute(pool)
         .await?;
     if settled.rows_affected() > 0 {
-        return Ok(Told::Settled);
+        return Ok(SettleOutcome::Settled);
     }
     let status: Option<Status> = sqlx::query_scalar(STATUS)
         .bind(uuid)
         .fetch_optional(pool)
         .await?;
     Ok(match status {
-        None => Told::Unknown,
-        Some(status) if status == Status::from(outcome) => Told::Repeated,
-        Some(status) => Told::Contradicted(status),
+        None => SettleOutcome::NotFound,
+        Some(status) if status == Status::from(outcome) => SettleOutcome::Repeated,
+        Some(status) => SettleOutcome::Conflict(status),
     })
 }
 
-/// The oldest pending requests past this place that are at least this old.
+/// Requests that have been pending for at least `min_age`, oldest first, from the position `after`.
 pub(crate) async fn stuck(
     pool: &PgPool,
-    after: Duration,
-    past: (OffsetDateTime, i64),
+    min_age: Duration,
+    after: (OffsetDateTime, i64),
     limit: i64,
-) -> Result<Vec<StuckRequest>, sqlx::Error> {
+) -> Result<Vec<PendingRequest>, sqlx::Error> {
     sqlx::query_as(STUCK)
-        .bind(after.as_secs_f64())
-        .bind(past.0)
-        .bind(past.1)
+        .bind(min_age.as_secs_f64())
+        .bind(after.0)
+        .bind(after.1)
         .bind(limit)
         .fetch_all(pool)
         .await
 }
 
-/// Settles those of these requests that are still pending, with an entry in the audit; says which they were.
+/// Settles those of these requests that are still pending, with an audit entry; returns their uuids.
 pub(crate) async fn reconcile(
     pool: &PgPool,
     operator: &Operator,
-    verdicts: &[(Uuid, Outcome, Option<String>)],
+    results: &[(Uuid, Outcome, Option<String>)],
 ) -> Result<Vec<Uuid>, Error> {
-    let uuids: Vec<Uuid> = verdicts.iter().map(|verdict| verdict.0).collect();
-    let outcomes: Vec<&str> = verdicts.iter().map(|verdict| verdict.1.as_str()).collect();
-    let reasons: Vec<Option<&str>> = verdicts.iter().map(|v| v.2.as_deref()).collect();
+    let uuids: Vec<Uuid> = results.iter().map(|result| result.0).collect();
+    let outcomes: Vec<&str> = results.iter().map(|result| result.1.as_str()).collect();
+    let reasons: Vec<Option<&str>> = results.iter().map(|result| result.2.as_deref()).collect();
     let mut tx = pool.begin().await?;
     sqlx::query(LOCK_STUCK)
         .bind(&uuids)
@@ -276,40 +300,64 @@ pub(crate) async fn reconcile(
         .fetch_all(&mut *tx)
         .await?;
     let items: Vec<i64> = settled.iter().map(|settled| settled.1).collect();
-    write_down(&mut tx, operator, &items).await?;
+    let entry = audit::AuditEntry {
+        action: "reconcile",
+        table: "payments.request",
+        items: &items,
+    };
+    audit::record(&mut tx, operator, entry).await?;
     postrider_crashpoint::point!("reconcile.before_commit")?;
     tx.commit().await?;
     Ok(settled.into_iter().map(|settled| settled.0).collect())
 }
 
-async fn write_down(
-    tx: &mut PgConnection,
-    operator: &Operator,
-    items: &[i64],
-) -> Result<(), Error> {
-    let deed = audit::AuditEntry {
-        action: "reconcile",
-        table: "payments.request",
-        items,
-    };
-    audit::record(tx, operator, deed).await
-}
-
-/// Removes up to `limit` published rows that may go; says how many went.
+/// Deletes up to `limit` published rows whose retention is over; returns how many.
 pub(crate) async fn clean(
     pool: &PgPool,
     retention: Duration,
     limit: i64,
 ) -> Result<u64, sqlx::Error> {
-    let gone = sqlx::query(CLEAN)
+    let deleted = sqlx::query(CLEAN)
         .bind(retention.as_secs_f64())
         .bind(limit)
         .execute(pool)
         .await?;
-    Ok(gone.rows_affected())
+    Ok(deleted.rows_affected())
 }
 
-/// How many requests are pending, and the age of the oldest in seconds.
+/// The number of pending requests, and the age of the oldest in seconds.
 pub(crate) async fn pending(pool: &PgPool) -> Result<(i64, f64), sqlx::Error> {
     sqlx::query_as(PENDING).fetch_one(pool).await
+}
+
+/// The uuids of the payments of a W3C trace.
+pub(crate) async fn by_trace(
+    pool: &PgPool,
+    trace_id: Uuid,
+    limit: i64,
+) -> Result<Vec<Uuid>, sqlx::Error> {
+    sqlx::query_scalar(BY_TRACE)
+        .bind(trace_id.simple().to_string())
+        .bind(limit)
+        .fetch_all(pool)
+        .await
+}
+
+/// A payment's status and the id of its outbox row.
+pub(crate) async fn timeline_head(
+    pool: &PgPool,
+    uuid: Uuid,
+) -> Result<Option<(String, Option<i64>)>, sqlx::Error> {
+    sqlx::query_as(TIMELINE_HEAD)
+        .bind(uuid)
+        .fetch_optional(pool)
+        .await
+}
+
+/// What happened to a payment on this side, oldest first.
+pub(crate) async fn timeline_events(pool: &PgPool, uuid: Uuid) -> Result<Vec<Event>, sqlx::Error> {
+    sqlx::query_as(TIMELINE_EVENTS)
+        .bind(uuid)
+        .fetch_all(pool)
+        .await
 }

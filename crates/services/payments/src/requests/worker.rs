@@ -1,8 +1,8 @@
-//! Publication: from `payments.outbox` to the transport.
+//! Publishes `payments.outbox` to the transport.
 //!
-//! In the mode `chance` a row is tried `payments.publish.max_attempts` times at most, and a broker that is away or has no
-//! queue for it counts as a failed try like any other; then the row stays, EXHAUSTED, and says why. In the mode `assured`
-//! an outage costs nothing, and a message that the transport refuses is tried for hours before it is a dead letter.
+//! In mode `chance` a row is tried at most `payments.publish.max_attempts` times. An unavailable broker or a missing queue
+//! counts as a failed attempt; after the last one the row stays EXHAUSTED and shows why. In mode `assured` an outage costs
+//! no attempt, and a message that the transport rejects is retried for hours before it becomes a dead letter.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,68 +20,65 @@ use postrider::{
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 
-use crate::{OUTBOX, Settings, counters, settings::Mode, wallet::listener::GROUP};
+use super::{OUTBOX, TOPIC};
+use crate::{Settings, gauges, model::PaymentMessage, settings::DeliveryMode, wallet::GROUP};
 
-/// What the wallet listens to.
-pub const TOPIC: &str = "payments.requested";
+/// Timeout of a declare call, and the longest pause between two of them.
+const DECLARE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A broker that takes longer to answer is away.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Publishes until the stop.
+/// Publishes until `stop` is cancelled.
 pub async fn run(
     pool: PgPool,
     settings: Settings,
     transport: Arc<dyn Transport>,
     breakers: Breakers,
-    side: WorkerPool,
+    worker_pool: WorkerPool,
     stop: CancellationToken,
 ) -> Result<()> {
     let declared = declare(Arc::clone(&transport), stop.clone());
-    let origin = match stop.run_until_cancelled(origin(&pool)).await {
-        Some(origin) => origin,
-        None => return Ok(()),
+    let Some(origin) = stop.run_until_cancelled(origin(&pool)).await else {
+        return Ok(());
     };
     let publisher = Publisher::new(transport, &breakers, pool.clone(), &OUTBOX)
         .await?
         .options(options(&settings)?)
         .envelope(move |item| Ok(message(origin, item)));
     let handler = publisher.handler().on_dead(|item, failure| {
-        told(item, failure);
+        report_exhausted(item, failure);
         None
     });
     let worker = Worker::new(pool, &OUTBOX)?
-        .with_pool(&side)
+        .with_pool(&worker_pool)
         .options(WorkerOptions {
             lease: settings.lease.seconds,
             rescue_every: settings.lease.seconds.min(Duration::from_secs(1)),
             ..WorkerOptions::default()
         })
         .handle_others(handler);
-    let (worked, ()) = tokio::join!(worker.run(stop), declared);
-    worked
+    let (result, ()) = tokio::join!(worker.run(stop), declared);
+    result
 }
 
 fn options(settings: &Settings) -> Result<PublisherOptions> {
-    let wrong = |error: postrider::retry::PolicyError| {
+    let invalid = |error: postrider::retry::PolicyError| {
         Error::invalid("payments.publish", error.to_string())
     };
     Ok(match settings.delivery {
-        Mode::Chance => PublisherOptions {
+        DeliveryMode::Chance => PublisherOptions {
             outages: Outages::Count,
-            policy: settings.publish_policy().map_err(wrong)?,
+            policy: settings.publish_policy().map_err(invalid)?,
             ..PublisherOptions::default()
         },
-        Mode::Assured => PublisherOptions {
+        DeliveryMode::Assured => PublisherOptions {
             policy: Policy::exponential(Duration::from_secs(1), Duration::from_secs(600), 30)
-                .map_err(wrong)?,
+                .map_err(invalid)?,
             unroutable_wait: Duration::from_secs(2),
             ..PublisherOptions::default()
         },
     })
 }
 
-/// The message's id is settled with the row's number, in the transaction that accepted the request.
+/// The message id follows from the row's id, so it was fixed in the transaction that accepted the request.
 fn message(origin: Origin, item: &Item) -> Message {
     Message {
         headers: item.headers.clone(),
@@ -90,32 +87,34 @@ fn message(origin: Origin, item: &Item) -> Message {
     }
 }
 
-/// Waits for a database that is away.
+/// Reads the outbox's origin; retries while the database is unavailable.
 async fn origin(pool: &PgPool) -> Origin {
     loop {
         let read = async { Origin::of(&mut *pool.acquire().await?, &OUTBOX).await };
         match read.await {
             Ok(origin) => return origin,
-            Err(error) => tracing::warn!(%error, "publishing payments waits for the database"),
+            Err(error) => {
+                tracing::warn!(%error, "database unavailable; publishing of payments paused, retrying")
+            }
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
 
-/// Makes the wallet's subscription durable, so that a message finds its queue though no wallet has ever run.
+/// Creates the wallet's durable subscription, so that a message finds its queue before any wallet has run.
 async fn declare(transport: Arc<dyn Transport>, stop: CancellationToken) {
     let mut pause = Duration::from_millis(100);
     loop {
-        let call = tokio::time::timeout(PATIENCE, transport.declare(TOPIC, GROUP));
+        let call = tokio::time::timeout(DECLARE_TIMEOUT, transport.declare(TOPIC, GROUP));
         match stop.run_until_cancelled(call).await {
             None | Some(Ok(Ok(()))) => return,
             Some(Ok(Err(error))) => {
-                tracing::warn!(%error, transport = transport.name(), "the wallet's queue can't be declared yet");
+                tracing::warn!(%error, transport = transport.name(), "can't declare the wallet's queue; retrying");
             }
             Some(Err(_)) => {
                 tracing::warn!(
                     transport = transport.name(),
-                    "the wallet's queue can't be declared yet: no answer"
+                    "declaring the wallet's queue timed out; retrying"
                 );
             }
         }
@@ -126,22 +125,22 @@ async fn declare(transport: Arc<dyn Transport>, stop: CancellationToken) {
         {
             return;
         }
-        pause = (pause * 2).min(PATIENCE);
+        pause = (pause * 2).min(DECLARE_TIMEOUT);
     }
 }
 
-/// The first of the three ways to stay pending is told explicitly.
-fn told(item: &Item, failure: &Failure) {
-    counters::exhausted(1);
+/// Counts and logs a message that could not be published.
+fn report_exhausted(item: &Item, failure: &Failure) {
+    gauges::exhausted(1);
     let uuid = item
-        .read::<crate::model::Notice>()
-        .map(|notice| notice.uuid.to_string());
+        .read::<PaymentMessage>()
+        .map(|message| message.uuid.to_string());
     tracing::error!(
         uuid = uuid.as_deref().unwrap_or("unreadable"),
         reason = "OUTBOX_EXHAUSTED",
         try_count = item.attempts + 1,
         error_code = failure.code(),
         error = failure.message(),
-        "the payment's message could not be published; the request stays PENDING"
+        "publishing the payment's message failed for good; the request stays PENDING until it is redriven or reconciled"
     );
 }
