@@ -40,16 +40,5 @@ pub use table::{CHECKS, OUTBOX_ORDERS, REOPEN};
 /// The migrations of the schema `orders`.
 #[must_use]
 pub const fn migrations() -> postrider::migrate::MigrationSet {
-    postrider::migration_set!(
-        "orders",
-        [
-            "0001_outbox_orders",
-            "0002_paper_orders",
-            "0003_ordering",
-            "0004_cause",
-            "0005_steady_plans",
-            "0006_cancelled",
-            "0007_reopen_order"
-        ]
-    )
+    postrider::migration_set!("orders", ["0001_baseline"])
 }

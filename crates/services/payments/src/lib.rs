@@ -57,31 +57,13 @@ pub const CHECKS: &[Check] = &[
 /// The migrations of the schema `payments`.
 #[must_use]
 pub const fn migrations() -> MigrationSet {
-    migration_set!(
-        "payments",
-        "migrations/payments",
-        [
-            "0001_request_and_outbox",
-            "0002_cause",
-            "0003_steady_plans",
-            "0004_trace"
-        ]
-    )
+    migration_set!("payments", "migrations/payments", ["0001_baseline"])
 }
 
 /// The migrations of the schema `wallet`; the wallet's database needs the schema `postrider` too.
 #[must_use]
 pub const fn wallet_migrations() -> MigrationSet {
-    migration_set!(
-        "wallet",
-        "migrations/wallet",
-        [
-            "0001_accounts_and_inbox",
-            "0002_wallet_cause",
-            "0003_wallet_steady_plans",
-            "0004_wallet_trace"
-        ]
-    )
+    migration_set!("wallet", "migrations/wallet", ["0001_baseline"])
 }
 
 /// The routes of both sides, for an application whose state contains [`Payments`].
