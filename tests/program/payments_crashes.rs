@@ -22,6 +22,10 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 /// Walks at a time: most of each is waiting.
 const BESIDE: usize = 5;
 
+/// The crash points of the consumer loop that the wallet runs in.
+const BATCH_COMMIT: &str = "subscriber.before_batch_commit";
+const BATCH_ACK: &str = "subscriber.before_batch_ack";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Kill,
@@ -44,6 +48,7 @@ async fn a_payment_ends_once_and_truly_whichever_crash_point_its_process_dies_or
     points.extend(crash::declared_in(format!(
         "{crates}/services/payments/src"
     )));
+    points.extend([BATCH_COMMIT.to_owned(), BATCH_ACK.to_owned()]);
     assert!(points.len() >= 11, "{points:?}");
     let cases = points.iter().flat_map(|point| {
         modes(point).iter().flat_map(|mode| {
@@ -62,7 +67,7 @@ async fn a_payment_ends_once_and_truly_whichever_crash_point_its_process_dies_or
 /// The modes in which the point is passed, where it makes a difference.
 fn modes(point: &str) -> &'static [&'static str] {
     match point {
-        "wallet.before_ack" | "wallet.before_commit" => &["chance", "assured"],
+        BATCH_ACK | "wallet.before_commit" => &["chance", "assured"],
         _ if point.starts_with("notify.") || point.starts_with("intake.") => &["assured"],
         _ => &["chance"],
     }
@@ -86,7 +91,7 @@ impl Case {
     /// Why the payment waits for a reconciliation, if it does: a kill took the only call back of the mode `chance` with it, or
     /// a reconciliation that failed half-way has told the wallet to refuse it.
     fn stuck(&self) -> Option<&'static str> {
-        let untold = ["wallet.before_ack", "wallet.before_callback"].contains(&&*self.point);
+        let untold = [BATCH_ACK, "wallet.before_callback"].contains(&&*self.point);
         match self.way {
             _ if self.is_of("reconcile.") => Some("IN_FLIGHT"),
             Way::Kill if untold && self.mode == "chance" => Some("CALLBACK_FAILED"),
@@ -108,7 +113,7 @@ impl Scene {
     /// None: the broker is not installed.
     async fn of(case: &Case) -> Option<Self> {
         let apart =
-            case.is_of("wallet.before_ack") || (case.is_of("wallet.") && case.mode == "assured");
+            case.is_of(BATCH_ACK) || (case.is_of("wallet.") && case.mode == "assured");
         let wallet = match apart {
             true => Some(TestDb::new().await),
             false => None,

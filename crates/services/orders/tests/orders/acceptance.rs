@@ -1,4 +1,4 @@
-//! One key, one order.
+//! Acceptance: one key is one order.
 
 use axum::http::{Method, StatusCode};
 use serde_json::json;
@@ -13,12 +13,12 @@ use postrider_testkit::Proxy;
 use sqlx::postgres::PgPoolOptions;
 use std::time::Duration;
 
-use crate::support::{House, order, paper, settings};
+use crate::support::{Fixture, order, paper, settings};
 
 #[tokio::test]
-async fn an_order_is_accepted_once_and_repeated_as_often_as_you_like() {
-    let house = House::new().await;
-    let (status, first) = house.post(order("k-1")).await;
+async fn an_order_is_accepted_once_and_can_be_replayed() {
+    let fixture = Fixture::new().await;
+    let (status, first) = fixture.post(order("k-1")).await;
     assert_eq!(status, StatusCode::ACCEPTED, "{first}");
     assert_eq!(first["status"], "accepted");
     assert_eq!(first["result"], json!(null));
@@ -26,25 +26,25 @@ async fn an_order_is_accepted_once_and_repeated_as_often_as_you_like() {
         first["outbox"],
         json!({ "status": "pending", "attempts": 0, "last_error_code": null, "last_error_msg": null })
     );
-    let (status, again) = house.post(order("k-1")).await;
+    let (status, again) = fixture.post(order("k-1")).await;
     assert_eq!((status, &again), (StatusCode::OK, &first));
     let mut other = order("k-1");
     other["quantity"] = json!("11");
-    let (status, problem) = house.post(other).await;
+    let (status, problem) = fixture.post(other).await;
     assert_eq!(status, StatusCode::CONFLICT);
     assert_eq!(problem["code"], "idempotency-mismatch");
-    assert_eq!(house.get("k-1").await, first);
+    assert_eq!(fixture.get("k-1").await, first);
 }
 
 #[tokio::test]
-async fn of_64_clients_at_once_one_is_first_and_others_are_told_what_is_recorded() {
-    let house = House::new().await;
+async fn of_64_concurrent_posts_one_is_accepted_and_the_others_are_replays() {
+    let fixture = Fixture::new().await;
     let broker = paper(json!([]));
-    house.work(&settings(json!({})), broker.clone());
+    fixture.start_workers(&settings(json!({})), broker.clone());
     let mut other = order("contested");
     other["side"] = json!("sell");
     let posts = (0..64).map(|n| {
-        house.post(if n % 2 == 0 {
+        fixture.post(if n % 2 == 0 {
             order("contested")
         } else {
             other.clone()
@@ -59,9 +59,9 @@ async fn of_64_clients_at_once_one_is_first_and_others_are_told_what_is_recorded
         "all others with the winner's content"
     );
     assert_eq!(count(StatusCode::CONFLICT), 32, "all with the loser's");
-    house.stands("contested", "succeeded").await;
+    fixture.wait_for_status("contested", "succeeded").await;
     let rows: i64 = sqlx::query_scalar("select count(*) from orders.outbox_orders")
-        .fetch_one(&house.pool)
+        .fetch_one(&fixture.pool)
         .await
         .unwrap();
     assert_eq!(rows, 1);
@@ -69,9 +69,9 @@ async fn of_64_clients_at_once_one_is_first_and_others_are_told_what_is_recorded
 }
 
 #[tokio::test]
-async fn many_keys_at_once_share_commits_and_all_are_accepted() {
-    let house = House::new().await;
-    let posts = (0..300).map(|n| house.post(order(&format!("k-{n}"))));
+async fn concurrent_orders_share_commits_and_all_are_accepted() {
+    let fixture = Fixture::new().await;
+    let posts = (0..300).map(|n| fixture.post(order(&format!("k-{n}"))));
     let answers = futures_util::future::join_all(posts).await;
     assert!(
         answers
@@ -81,15 +81,15 @@ async fn many_keys_at_once_share_commits_and_all_are_accepted() {
     let (ledger, outbox): (i64, i64) = sqlx::query_as(
         "select (select count(*) from orders.idempo_ledger), (select count(*) from orders.outbox_orders)",
     )
-    .fetch_one(&house.pool)
+    .fetch_one(&fixture.pool)
     .await
     .unwrap();
     assert_eq!((ledger, outbox), (300, 300));
 }
 
 #[tokio::test]
-async fn what_is_not_an_order_is_refused_and_says_where() {
-    let house = House::new().await;
+async fn an_invalid_order_is_rejected_with_the_field_at_fault() {
+    let fixture = Fixture::new().await;
     let cases = [
         ("quantity", json!("0"), "/quantity"),
         ("quantity", json!(-1), "/quantity"),
@@ -105,7 +105,7 @@ async fn what_is_not_an_order_is_refused_and_says_where() {
     for (field, value, place) in cases {
         let mut wrong = order("k");
         wrong[field] = value.clone();
-        let (status, problem) = house.post(wrong).await;
+        let (status, problem) = fixture.post(wrong).await;
         assert_eq!(
             status,
             StatusCode::UNPROCESSABLE_ENTITY,
@@ -116,26 +116,26 @@ async fn what_is_not_an_order_is_refused_and_says_where() {
     let mut unknown = order("k");
     unknown["colour"] = json!("red");
     assert_eq!(
-        house.post(unknown).await.0,
+        fixture.post(unknown).await.0,
         StatusCode::UNPROCESSABLE_ENTITY
     );
-    let (status, _) = house.call(Method::GET, "/do/order/k", None).await;
+    let (status, _) = fixture.call(Method::GET, "/do/order/k", None).await;
     assert_eq!(status, StatusCode::NOT_FOUND, "nothing was written");
 }
 
 #[tokio::test]
-async fn decimals_are_taken_as_strings_or_numbers_and_never_rounded() {
-    let house = House::new().await;
+async fn decimals_are_read_from_strings_or_numbers_and_never_rounded() {
+    let fixture = Fixture::new().await;
     let body = order("exact").to_string();
     let body = body
         .replace("\"10\"", "9007199254740993")
         .replace("\"12.50\"", "0.10000000000000001");
-    let (status, _) = house.raw(Method::POST, "/do/order", Some(body)).await;
+    let (status, _) = fixture.raw(Method::POST, "/do/order", Some(body)).await;
     assert_eq!(status, StatusCode::ACCEPTED);
     let stored: (String, String) = sqlx::query_as(
         "select order_request_json ->> 'quantity', order_request_json ->> 'limit_price' from orders.outbox_orders",
     )
-    .fetch_one(&house.pool)
+    .fetch_one(&fixture.pool)
     .await
     .unwrap();
     assert_eq!(
@@ -145,12 +145,12 @@ async fn decimals_are_taken_as_strings_or_numbers_and_never_rounded() {
 }
 
 #[tokio::test]
-async fn orders_are_listed_newest_first_in_pages_by_what_is_asked() {
-    let house = House::new().await;
+async fn orders_are_listed_newest_first_in_filtered_pages() {
+    let fixture = Fixture::new().await;
     for n in 0..5 {
-        house.post(order(&format!("k-{n}"))).await;
+        fixture.post(order(&format!("k-{n}"))).await;
     }
-    let (_, first) = house
+    let (_, first) = fixture
         .call(
             Method::GET,
             "/do/order?limit=2&status=pending&account=A1",
@@ -165,7 +165,7 @@ async fn orders_are_listed_newest_first_in_pages_by_what_is_asked() {
     };
     assert_eq!(keys(&first), ["k-4", "k-3"]);
     let cursor = first["next_cursor"].as_str().unwrap();
-    let (_, second) = house
+    let (_, second) = fixture
         .call(
             Method::GET,
             &format!("/do/order?limit=10&status=pending&account=A1&cursor={cursor}"),
@@ -175,7 +175,7 @@ async fn orders_are_listed_newest_first_in_pages_by_what_is_asked() {
     assert_eq!(keys(&second), ["k-2", "k-1", "k-0"]);
     for other in ["", "&status=pending", "&status=aborted&account=A1"] {
         let path = format!("/do/order?limit=10{other}&cursor={cursor}");
-        let (status, problem) = house.call(Method::GET, &path, None).await;
+        let (status, problem) = fixture.call(Method::GET, &path, None).await;
         assert_eq!(
             (status, &problem["code"]),
             (
@@ -186,18 +186,20 @@ async fn orders_are_listed_newest_first_in_pages_by_what_is_asked() {
         );
     }
     assert!(second.get("next_cursor").is_none());
-    let (_, none) = house
+    let (_, none) = fixture
         .call(Method::GET, "/do/order?symbol=OTHER", None)
         .await;
     assert!(keys(&none).is_empty());
-    let (status, _) = house.call(Method::GET, "/do/order?status=odd", None).await;
+    let (status, _) = fixture
+        .call(Method::GET, "/do/order?status=odd", None)
+        .await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
 }
 
 #[tokio::test]
-async fn a_connection_that_goes_silent_costs_an_answer_and_not_the_orders_behind_it() {
-    let house = House::new().await;
-    let proxy = Proxy::for_database(&house.db).await;
+async fn a_silent_connection_fails_one_call_and_not_the_ones_after_it() {
+    let fixture = Fixture::new().await;
+    let proxy = Proxy::for_database(&fixture.db).await;
     let through = PgPoolOptions::new()
         .acquire_timeout(Duration::from_secs(5))
         .connect_lazy_with(proxy.connect_options());
@@ -207,7 +209,7 @@ async fn a_connection_that_goes_silent_costs_an_answer_and_not_the_orders_behind
         let order = Order::try_from(request).unwrap();
         tokio::time::timeout(Duration::from_secs(60), orders.accept(order))
             .await
-            .expect("an answer, be it an error")
+            .expect("a result within the deadline")
     };
     assert!(matches!(
         accept("k-1").await,

@@ -1,4 +1,4 @@
-//! Brokers with habits: forgetful ones, ones that ask us to wait, ones that bear only so much.
+//! Unusual brokers: one that forgets orders, one that asks us to wait, one with a rate limit.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -9,16 +9,16 @@ use postrider_orders::broker::{Broker, Refusal};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::support::{House, behind_http, http_broker, order, paper, settings};
+use crate::support::{Fixture, http_broker, order, over_http, paper, settings};
 
 #[tokio::test]
-async fn a_broker_that_forgets_is_sent_the_same_id_again_and_has_one_order() {
-    let house = House::new().await;
+async fn a_forgetful_broker_gets_the_same_client_order_id_again() {
+    let fixture = Fixture::new().await;
     let broker = paper(json!([{ "times": 1, "do": "forget" }]));
-    let adapter = behind_http(&broker).await;
-    // It took the order and denies it: the answer of the first call is lost on our side.
-    house.post(order("k-1")).await;
-    house
+    let adapter = over_http(&broker).await;
+    // The broker accepted the order and denies it, and the response of the first call was lost.
+    fixture.post(order("k-1")).await;
+    fixture
         .execute("update orders.outbox_orders set sent_at = now()")
         .await;
     adapter
@@ -26,8 +26,8 @@ async fn a_broker_that_forgets_is_sent_the_same_id_again_and_has_one_order() {
         .await
         .unwrap();
     assert_eq!(adapter.look_up("k-1").await.unwrap(), None, "it forgot");
-    house.work(&settings(json!({})), adapter);
-    let view = house.stands("k-1", "succeeded").await;
+    fixture.start_workers(&settings(json!({})), adapter);
+    let view = fixture.wait_for_status("k-1", "succeeded").await;
     assert_eq!(view["result"]["broker_order_id"], "paper-1");
     let book = broker.orders();
     assert_eq!(
@@ -37,8 +37,8 @@ async fn a_broker_that_forgets_is_sent_the_same_id_again_and_has_one_order() {
     );
 }
 
-/// A broker that answers every order with 429 and this header.
-async fn asks_to_wait(value: String) -> Arc<dyn Broker> {
+/// A broker that answers every order with 429 and this Retry-After header.
+async fn overloaded_broker(value: String) -> Arc<dyn Broker> {
     let answer = post(async move || {
         (
             StatusCode::TOO_MANY_REQUESTS,
@@ -53,7 +53,7 @@ async fn asks_to_wait(value: String) -> Arc<dyn Broker> {
 }
 
 #[tokio::test]
-async fn a_retry_after_is_honoured_as_seconds_and_as_a_date() {
+async fn retry_after_is_honoured_as_seconds_and_as_a_date() {
     let in_half_an_hour = SystemTime::now() + Duration::from_secs(1_800);
     let date = time::OffsetDateTime::from(in_half_an_hour)
         .format(&time::macros::format_description!(
@@ -61,25 +61,25 @@ async fn a_retry_after_is_honoured_as_seconds_and_as_a_date() {
         ))
         .unwrap();
     for value in ["1800".to_owned(), date] {
-        let house = House::new().await;
-        house.work(&settings(json!({})), asks_to_wait(value.clone()).await);
-        house.post(order("k-1")).await;
-        house.stands("k-1", "failed").await;
+        let fixture = Fixture::new().await;
+        fixture.start_workers(&settings(json!({})), overloaded_broker(value.clone()).await);
+        fixture.post(order("k-1")).await;
+        fixture.wait_for_status("k-1", "failed").await;
         let waits: bool = sqlx::query_scalar(
             "select due between now() + interval '25 minutes' and now() + interval '31 minutes' from orders.outbox_orders",
         )
-        .fetch_one(&house.pool)
+        .fetch_one(&fixture.pool)
         .await
         .unwrap();
         assert!(waits, "{value}");
     }
 }
 
-/// Notes when it is called.
+/// Records when it is called.
 #[derive(Default)]
-struct Clocked(Mutex<Vec<Instant>>);
+struct RecordingBroker(Mutex<Vec<Instant>>);
 
-impl Broker for Clocked {
+impl Broker for RecordingBroker {
     fn name(&self) -> &'static str {
         "clocked"
     }
@@ -95,26 +95,28 @@ impl Broker for Clocked {
 }
 
 #[tokio::test]
-async fn a_broker_is_called_no_more_often_than_its_rate_allows() {
-    let house = House::new().await;
-    let broker = Arc::new(Clocked::default());
+async fn broker_calls_stay_within_the_rate_limit() {
+    let fixture = Fixture::new().await;
+    let broker = Arc::new(RecordingBroker::default());
     let limited =
         json!({ "broker": { "url": "", "token": "", "timeout": 0.5, "rate": 10, "burst": 2 } });
     for n in 0..8 {
-        house.post(order(&format!("k-{n}"))).await;
+        fixture.post(order(&format!("k-{n}"))).await;
     }
-    house.work(&settings(limited), broker.clone());
+    fixture.start_workers(&settings(limited), broker.clone());
     for n in 0..8 {
-        house.stands(&format!("k-{n}"), "succeeded").await;
+        fixture
+            .wait_for_status(&format!("k-{n}"), "succeeded")
+            .await;
     }
     let times = broker.0.lock().unwrap().clone();
-    let took = *times.last().unwrap() - times[0];
-    // Two at once, then one each tenth of a second; a call is noted a moment after it was let through.
-    assert!(took >= Duration::from_millis(550), "{took:?}");
+    let elapsed = *times.last().unwrap() - times[0];
+    // A burst of two, then one every 100 ms; a call is recorded a moment after it was admitted.
+    assert!(elapsed >= Duration::from_millis(550), "{elapsed:?}");
 }
 
 #[test]
-fn a_rate_that_can_not_be_kept_is_named() {
+fn an_invalid_rate_is_reported_with_its_key() {
     let with = |rate: Value, burst: u32| {
         let broker = json!({ "url": "", "token": "", "timeout": 1, "rate": rate, "burst": burst });
         let found = settings(json!({ "broker": broker })).contradictions();

@@ -17,30 +17,30 @@ use postrider_orders::{
 use serde_json::{Value, json};
 use tokio::sync::Barrier;
 
-use crate::support::{House, of_symbol, order, paper, settings};
+use crate::support::{Fixture, order, order_for_symbol, paper, settings};
 
 #[tokio::test]
-async fn correction_1_a_worker_that_dies_leaves_nothing_sending_for_ever() {
-    let house = House::new().await;
-    house.post(order("k-1")).await;
+async fn correction_1_orders_of_a_dead_worker_are_rescued() {
+    let fixture = Fixture::new().await;
+    fixture.post(order("k-1")).await;
     let queue = Queue::new(&OUTBOX_ORDERS).unwrap();
     let claim = Claim::new("doomed", Duration::from_millis(200), 1);
-    drop(queue.claim(&house.pool, &claim).await.unwrap());
-    assert_eq!(house.get("k-1").await["outbox"]["status"], "sending");
+    drop(queue.claim(&fixture.pool, &claim).await.unwrap());
+    assert_eq!(fixture.get("k-1").await["outbox"]["status"], "sending");
     let held: (bool, String) =
         sqlx::query_as("select locked_at is not null, locked_by from orders.outbox_orders")
-            .fetch_one(&house.pool)
+            .fetch_one(&fixture.pool)
             .await
             .unwrap();
     assert_eq!(held, (true, "doomed".to_owned()));
-    house.work(&settings(json!({})), paper(json!([])));
-    house.stands("k-1", "succeeded").await;
+    fixture.start_workers(&settings(json!({})), paper(json!([])));
+    fixture.wait_for_status("k-1", "succeeded").await;
 }
 
-/// The answer never reaches us, as if the process had been killed between the broker's acceptance and our commit.
-struct Forgetful(Arc<postrider_sim::broker::SimulatedBroker>, AtomicUsize);
+/// Loses the first response, as if the process had been killed between the broker's acceptance and our commit.
+struct LostResponses(Arc<postrider_sim::broker::SimulatedBroker>, AtomicUsize);
 
-impl Broker for Forgetful {
+impl Broker for LostResponses {
     fn name(&self) -> &'static str {
         "forgetful"
     }
@@ -61,63 +61,63 @@ impl Broker for Forgetful {
 }
 
 #[tokio::test]
-async fn correction_2_an_order_that_the_broker_took_before_the_crash_is_not_sent_twice() {
-    let house = House::new().await;
+async fn correction_2_an_order_accepted_before_a_crash_is_not_sent_twice() {
+    let fixture = Fixture::new().await;
     let book = paper(json!([]));
-    let broker = Arc::new(Forgetful(Arc::clone(&book), AtomicUsize::new(0)));
-    house.work(&settings(json!({})), broker);
-    house.post(order("k-1")).await;
-    let view = house.stands("k-1", "succeeded").await;
+    let broker = Arc::new(LostResponses(Arc::clone(&book), AtomicUsize::new(0)));
+    fixture.start_workers(&settings(json!({})), broker);
+    fixture.post(order("k-1")).await;
+    let view = fixture.wait_for_status("k-1", "succeeded").await;
     assert_eq!(view["result"]["broker_order_id"], "paper-1");
     assert_eq!(book.orders()["k-1"].posts, 1);
 }
 
 #[tokio::test]
 async fn correction_3_a_failed_order_has_a_due_time_and_no_owner_and_is_claimed_again() {
-    let house = House::new().await;
+    let fixture = Fixture::new().await;
     let broker =
         paper(json!([{ "times": 1, "do": { "not_ok": { "reason_code": "MARKET_CLOSED" } } }]));
-    house.work(&settings(json!({ "backoff": [3600] })), broker);
-    house.post(order("k-1")).await;
-    house.stands("k-1", "failed").await;
+    fixture.start_workers(&settings(json!({ "backoff": [3600] })), broker);
+    fixture.post(order("k-1")).await;
+    fixture.wait_for_status("k-1", "failed").await;
     let free: bool = sqlx::query_scalar(
         "select locked_by is null and locked_at is null and due > now() + interval '50 minutes' from orders.outbox_orders",
     )
-    .fetch_one(&house.pool)
+    .fetch_one(&fixture.pool)
     .await
     .unwrap();
     assert!(free);
-    house
+    fixture
         .execute("update orders.outbox_orders set due = now()")
         .await;
-    house.stands("k-1", "succeeded").await;
+    fixture.wait_for_status("k-1", "succeeded").await;
 }
 
 #[tokio::test]
-async fn correction_4_the_key_is_unique_by_one_index() {
-    let house = House::new().await;
+async fn correction_4_one_unique_index_enforces_the_key() {
+    let fixture = Fixture::new().await;
     let unique: i64 = sqlx::query_scalar(
         "select count(*) from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any(i.indkey)
          where i.indrelid = 'orders.outbox_orders'::regclass and i.indisunique and a.attname = 'idempotency_key'",
     )
-    .fetch_one(&house.pool)
+    .fetch_one(&fixture.pool)
     .await
     .unwrap();
     assert_eq!(unique, 1);
 }
 
 #[tokio::test]
-async fn correction_5_a_rejection_is_final_at_once() {
-    let house = House::new().await;
+async fn correction_5_a_rejection_is_final() {
+    let fixture = Fixture::new().await;
     let broker = paper(
         json!([{ "symbol": "NOPE", "do": { "reject": { "reason_code": "UNKNOWN_SYMBOL" } } }]),
     );
-    house.work(
+    fixture.start_workers(
         &settings(json!({})),
-        crate::support::behind_http(&broker).await,
+        crate::support::over_http(&broker).await,
     );
-    house.post(of_symbol("k-1", "NOPE")).await;
-    let view = house.stands("k-1", "aborted").await;
+    fixture.post(order_for_symbol("k-1", "NOPE")).await;
+    let view = fixture.wait_for_status("k-1", "aborted").await;
     assert_eq!(view["outbox"]["attempts"], 1);
     assert_eq!(view["outbox"]["last_error_code"], "UNKNOWN_SYMBOL");
     assert_eq!(
@@ -127,14 +127,14 @@ async fn correction_5_a_rejection_is_final_at_once() {
 }
 
 #[tokio::test]
-async fn correction_6_an_order_past_its_expiry_is_never_sent() {
-    let house = House::new().await;
+async fn correction_6_an_expired_order_is_never_sent() {
+    let fixture = Fixture::new().await;
     let broker = paper(json!([]));
-    house.work(&settings(json!({})), broker.clone());
+    fixture.start_workers(&settings(json!({})), broker.clone());
     let mut stale = order("stale");
     stale["expires_at"] = json!("2020-01-01T00:00:00Z");
-    assert_eq!(house.post(stale).await.0, StatusCode::ACCEPTED);
-    let view = house.stands("stale", "aborted").await;
+    assert_eq!(fixture.post(stale).await.0, StatusCode::ACCEPTED);
+    let view = fixture.wait_for_status("stale", "aborted").await;
     assert_eq!(view["outbox"]["last_error_code"], "EXPIRED");
     assert_eq!(view["result"]["reason_code"], "EXPIRED");
     assert!(broker.orders().is_empty());
@@ -142,64 +142,63 @@ async fn correction_6_an_order_past_its_expiry_is_never_sent() {
 
 #[tokio::test]
 async fn correction_6_an_order_that_expires_while_it_waits_is_not_sent_late() {
-    let house = House::new().await;
+    let fixture = Fixture::new().await;
     let broker = paper(json!([{ "times": 1, "do": { "not_ok": { "reason_code": "LATER" } } }]));
-    house.work(&settings(json!({ "backoff": [3600] })), broker.clone());
-    house.post(order("k-1")).await;
-    house.stands("k-1", "failed").await;
-    house
+    fixture.start_workers(&settings(json!({ "backoff": [3600] })), broker.clone());
+    fixture.post(order("k-1")).await;
+    fixture.wait_for_status("k-1", "failed").await;
+    fixture
         .execute(
             "update orders.outbox_orders set expires_at = now() - interval '1 second', due = now()",
         )
         .await;
-    let view = house.stands("k-1", "aborted").await;
+    let view = fixture.wait_for_status("k-1", "aborted").await;
     assert_eq!(view["outbox"]["last_error_code"], "EXPIRED");
     assert!(broker.orders().is_empty());
 }
 
 #[tokio::test]
-async fn correction_6_finished_rows_are_cleaned_away_past_expiry_or_retention() {
-    let house = House::new().await;
-    house.work(&settings(json!({})), paper(json!([])));
+async fn correction_6_finished_rows_are_cleaned_up_after_expiry_or_retention() {
+    let fixture = Fixture::new().await;
+    fixture.start_workers(&settings(json!({})), paper(json!([])));
     for key in ["expired", "old", "young"] {
-        house.post(order(key)).await;
-        house.stands(key, "succeeded").await;
+        fixture.post(order(key)).await;
+        fixture.wait_for_status(key, "succeeded").await;
     }
-    house.execute("update orders.outbox_orders set expires_at = now() - interval '1 day' where idempotency_key = 'expired'").await;
-    house.execute("update orders.outbox_orders set finished_at = now() - interval '31 days' where idempotency_key = 'old'").await;
+    fixture.execute("update orders.outbox_orders set expires_at = now() - interval '1 day' where idempotency_key = 'expired'").await;
+    fixture.execute("update orders.outbox_orders set finished_at = now() - interval '31 days' where idempotency_key = 'old'").await;
     let month = Duration::from_secs(30 * 86_400);
-    cleaning::clean_once(house.pool.clone(), month)
+    cleaning::clean_once(fixture.pool.clone(), month)
         .await
         .unwrap();
     let left: Vec<String> = sqlx::query_scalar("select idempotency_key from orders.outbox_orders")
-        .fetch_all(&house.pool)
+        .fetch_all(&fixture.pool)
         .await
         .unwrap();
     assert_eq!(left, ["young"]);
 }
 
 #[tokio::test]
-async fn correction_6_an_aborted_order_stays_a_dead_letter_past_its_expiry_and_goes_after_the_retention()
- {
-    let house = House::new().await;
-    house.work(&settings(json!({})), paper(json!([])));
+async fn correction_6_an_aborted_order_stays_a_dead_letter_until_its_retention_is_over() {
+    let fixture = Fixture::new().await;
+    fixture.start_workers(&settings(json!({})), paper(json!([])));
     let mut stale = order("stale");
     stale["expires_at"] = json!("2020-01-01T00:00:00Z");
-    house.post(stale).await;
-    house.stands("stale", "aborted").await;
+    fixture.post(stale).await;
+    fixture.wait_for_status("stale", "aborted").await;
     let month = Duration::from_secs(30 * 86_400);
     let clean = async || {
-        cleaning::clean_once(house.pool.clone(), month)
+        cleaning::clean_once(fixture.pool.clone(), month)
             .await
             .unwrap();
     };
     clean().await;
-    assert_eq!(house.get("stale").await["outbox"]["status"], "aborted");
-    house
+    assert_eq!(fixture.get("stale").await["outbox"]["status"], "aborted");
+    fixture
         .execute("update orders.outbox_orders set finished_at = now() - interval '31 days'")
         .await;
     clean().await;
-    let view = house.get("stale").await;
+    let view = fixture.get("stale").await;
     assert_eq!(
         (&view["outbox"], &view["status"]),
         (&json!(null), &json!("failed"))
@@ -208,23 +207,23 @@ async fn correction_6_an_aborted_order_stays_a_dead_letter_past_its_expiry_and_g
 
 #[tokio::test]
 async fn correction_6_a_success_whose_status_is_not_ok_is_a_failure_with_its_reason() {
-    let house = House::new().await;
+    let fixture = Fixture::new().await;
     let broker =
         paper(json!([{ "times": 1, "do": { "not_ok": { "reason_code": "MARKET_CLOSED" } } }]));
-    house.work(
+    fixture.start_workers(
         &settings(json!({ "max_attempts": 1 })),
-        crate::support::behind_http(&broker).await,
+        crate::support::over_http(&broker).await,
     );
-    house.post(order("k-1")).await;
-    let view = house.stands("k-1", "aborted").await;
+    fixture.post(order("k-1")).await;
+    let view = fixture.wait_for_status("k-1", "aborted").await;
     assert_eq!(view["outbox"]["last_error_code"], "MARKET_CLOSED");
 }
 
 #[tokio::test]
 async fn correction_7_every_statement_of_the_lifecycle_is_valid_sql() {
-    let house = House::new().await;
+    let fixture = Fixture::new().await;
     let queue = Queue::new(&OUTBOX_ORDERS).unwrap();
-    let mut connection = house.pool.acquire().await.unwrap();
+    let mut connection = fixture.pool.acquire().await.unwrap();
     for (name, text) in queue.statements() {
         use sqlx::{Executor, SqlSafeStr};
         let prepared = connection
@@ -234,10 +233,10 @@ async fn correction_7_every_statement_of_the_lifecycle_is_valid_sql() {
     }
 }
 
-/// Answers nobody until four calls are in flight.
-struct Four(Barrier);
+/// Answers only once four calls are in flight.
+struct BarrierBroker(Barrier);
 
-impl Broker for Four {
+impl Broker for BarrierBroker {
     fn name(&self) -> &'static str {
         "four"
     }
@@ -255,22 +254,24 @@ impl Broker for Four {
 }
 
 #[tokio::test]
-async fn correction_8_four_orders_are_in_flight_at_once() {
-    let house = House::new().await;
+async fn correction_8_four_orders_are_sent_concurrently() {
+    let fixture = Fixture::new().await;
     for n in 0..8 {
-        house.post(order(&format!("k-{n}"))).await;
+        fixture.post(order(&format!("k-{n}"))).await;
     }
-    house.work(
+    fixture.start_workers(
         &settings(json!({ "concurrency": 4 })),
-        Arc::new(Four(Barrier::new(4))),
+        Arc::new(BarrierBroker(Barrier::new(4))),
     );
     for n in 0..8 {
-        house.stands(&format!("k-{n}"), "succeeded").await;
+        fixture
+            .wait_for_status(&format!("k-{n}"), "succeeded")
+            .await;
     }
 }
 
 #[test]
-fn correction_9_the_last_delay_repeats_however_long_the_list_is() {
+fn correction_9_the_last_backoff_delay_repeats() {
     let delays = |backoff: Value| {
         let policy = settings(json!({ "backoff": backoff, "max_attempts": 6 }))
             .policy()
@@ -287,19 +288,19 @@ fn correction_9_the_last_delay_repeats_however_long_the_list_is() {
 }
 
 #[tokio::test]
-async fn correction_10_a_key_is_remembered_when_its_row_is_gone() {
-    let house = House::new().await;
+async fn correction_10_a_key_outlives_its_row() {
+    let fixture = Fixture::new().await;
     let broker = paper(json!([]));
-    house.work(&settings(json!({})), broker.clone());
-    house.post(order("k-1")).await;
-    house.stands("k-1", "succeeded").await;
-    house
+    fixture.start_workers(&settings(json!({})), broker.clone());
+    fixture.post(order("k-1")).await;
+    fixture.wait_for_status("k-1", "succeeded").await;
+    fixture
         .execute("update orders.outbox_orders set finished_at = now() - interval '1 year'")
         .await;
-    cleaning::clean_once(house.pool.clone(), Duration::from_secs(60))
+    cleaning::clean_once(fixture.pool.clone(), Duration::from_secs(60))
         .await
         .unwrap();
-    let (status, view) = house.post(order("k-1")).await;
+    let (status, view) = fixture.post(order("k-1")).await;
     assert_eq!(status, StatusCode::OK);
     assert_eq!(
         (&view["status"], &view["outbox"]),

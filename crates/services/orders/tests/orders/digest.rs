@@ -1,4 +1,4 @@
-//! Two requests have one digest exactly when they mean the same order.
+//! Two requests have the same digest if, and only if, they mean the same order.
 
 use postrider_orders::model::{Order, OrderRequest};
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ fn of(value: &Value) -> String {
 }
 
 #[test]
-fn the_way_a_request_is_written_does_not_matter() {
+fn equivalent_spellings_of_a_request_have_one_digest() {
     let plain = of(&order("k-1"));
     assert_eq!(
         plain,
@@ -44,7 +44,7 @@ fn the_way_a_request_is_written_does_not_matter() {
 }
 
 #[test]
-fn any_change_of_meaning_matters() {
+fn any_change_of_meaning_changes_the_digest() {
     let plain = of(&order("k-1"));
     let changes = [
         ("idempotency_key", json!("k-2")),
@@ -65,7 +65,7 @@ fn any_change_of_meaning_matters() {
 }
 
 #[test]
-fn neighbours_that_a_double_would_join_stay_apart() {
+fn decimals_that_round_to_one_double_have_different_digests() {
     let with = |quantity: &str| digest(&order("k").to_string().replace("\"10\"", quantity));
     assert_ne!(with("9007199254740993"), with("9007199254740992"));
     assert_ne!(with("0.1"), with("0.10000000000000001"));
@@ -102,10 +102,10 @@ fn canonical(tags: &str) -> String {
     Order::try_from(request).unwrap().canonical
 }
 
-/// RFC 8785, sections 3.2.2 and 3.2.4: literals, numbers and strings; its first number with one digit less, for one that
-/// a double does not keep is refused.
+/// RFC 8785, sections 3.2.2 and 3.2.4: literals, numbers and strings. Its first number has one digit less here, because a
+/// number that a double can't represent is rejected.
 #[test]
-fn the_example_of_rfc_8785_comes_out_to_the_byte() {
+fn the_example_of_rfc_8785_is_reproduced_exactly() {
     let tags = r#"{ "numbers": [333333333.3333333, 1E30, 4.50, 2e-3, 0.000000000000000000000000001],
         "string": "\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/", "literals": [null, true, false] }"#;
     let expected = r#"{"literals":[null,true,false],"numbers":[333333333.3333333,1e+30,4.5,0.002,1e-27],"string":"€$\u000f\nA'B\"\\\\\"/"}"#;
@@ -119,7 +119,7 @@ fn the_example_of_rfc_8785_comes_out_to_the_byte() {
 
 /// RFC 8785, section 3.2.3: sorted by UTF-16 code units, not by characters.
 #[test]
-fn the_keys_of_rfc_8785_are_sorted_as_it_sorts_them() {
+fn keys_are_sorted_as_in_rfc_8785() {
     let tags = r#"{"\u20ac":"Euro Sign","\r":"Carriage Return","\ufb33":"Hebrew","1":"One","\ud83d\ude00":"Emoji",
         "\u0080":"Control","\u00f6":"Diaeresis"}"#;
     let form = canonical(tags);
@@ -138,7 +138,7 @@ fn the_keys_of_rfc_8785_are_sorted_as_it_sorts_them() {
 
 /// RFC 8785, appendix B: numbers as ECMAScript prints them.
 #[test]
-fn the_numbers_of_rfc_8785_are_printed_as_it_prints_them() {
+fn numbers_are_printed_as_in_rfc_8785() {
     for (bits, text) in [
         (0x0000_0000_0000_0000_u64, "0"),
         (0x8000_0000_0000_0000, "0"),
@@ -180,7 +180,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The same value in other letters: keys backwards, white space, every character escaped, numbers with an exponent.
+/// Another spelling of the same value: reversed keys, white space, escaped characters, numbers with an exponent.
 fn rewritten(value: &Value) -> String {
     let text = |text: &str| -> String {
         let units = text.encode_utf16().map(|unit| format!("\\u{unit:04X}"));
@@ -206,7 +206,7 @@ fn rewritten(value: &Value) -> String {
 
 proptest! {
     #[test]
-    fn the_same_tags_in_other_letters_have_one_digest(tags in proptest::collection::btree_map("[^\u{0}]{1,4}", value(), 0..4)) {
+    fn equivalent_spellings_of_tags_have_one_digest(tags in proptest::collection::btree_map("[^\u{0}]{1,4}", value(), 0..4)) {
         let tags = Value::Object(tags.into_iter().collect());
         let mut plain = order("k");
         plain["tags"] = tags;
@@ -214,7 +214,7 @@ proptest! {
     }
 
     #[test]
-    fn tags_that_mean_something_else_have_another_digest(one in value(), other in value()) {
+    fn tags_with_different_meanings_have_different_digests(one in value(), other in value()) {
         let with = |value: &Value| {
             let mut order = order("k");
             order["tags"] = json!({ "t": value });

@@ -1,12 +1,12 @@
-//! The promises of the slice, against a real PostgreSQL and a broker that misbehaves as told.
+//! The promises of the orders service, against a real PostgreSQL and a broker with scripted faults.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod acceptance;
 mod brokers;
 mod corrections;
+mod delivery;
 mod digest;
-mod operating;
+mod operations;
 mod ordering;
 mod plans;
-mod sending;
 mod support;

@@ -1,4 +1,4 @@
-//! Orders of one account, or of one symbol, are sent one after the other, if that is configured.
+//! Ordering: orders of one account, or of one symbol, are sent one after another.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,17 +10,17 @@ use postrider_orders::{
 };
 use serde_json::{Value, json};
 
-use crate::support::{House, eventually, of_symbol, order, paper, settings};
+use crate::support::{Fixture, eventually, order, order_for_symbol, paper, settings};
 
-/// Notes what begins and what ends, and refuses the first call of some.
+/// Records when calls start and end, and fails the first call of some orders.
 #[derive(Default)]
-struct Watched {
+struct RecordingBroker {
     log: Mutex<Vec<(String, &'static str)>>,
     stumbles: Mutex<Vec<String>>,
 }
 
-impl Watched {
-    fn note(&self, id: &str, what: &'static str) {
+impl RecordingBroker {
+    fn record(&self, id: &str, what: &'static str) {
         self.log.lock().unwrap().push((id.to_owned(), what));
     }
 
@@ -29,7 +29,7 @@ impl Watched {
     }
 }
 
-impl Broker for Watched {
+impl Broker for RecordingBroker {
     fn name(&self) -> &'static str {
         "watched"
     }
@@ -37,8 +37,8 @@ impl Broker for Watched {
     fn send(&self, order: Value) -> BoxFuture<'_, Result<Value, Refusal>> {
         Box::pin(async move {
             let id = order["client_order_id"].as_str().unwrap();
-            self.note(id, "begins");
-            // Others that may go at the same time get the chance to.
+            self.record(id, "begins");
+            // Gives concurrent calls a chance to overlap.
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
             let stumbles = {
                 let mut all = self.stumbles.lock().unwrap();
@@ -47,10 +47,10 @@ impl Broker for Watched {
                 all.len() < before
             };
             if stumbles {
-                self.note(id, "stumbles");
+                self.record(id, "stumbles");
                 return Err(Refusal::status(503, Kind::NotTaken, None));
             }
-            self.note(id, "ends");
+            self.record(id, "ends");
             Ok(json!({ "broker_order_id": id, "status": "ok" }))
         })
     }
@@ -60,18 +60,18 @@ impl Broker for Watched {
     }
 }
 
-fn of_account(key: &str, account: &str) -> Value {
+fn order_for_account(key: &str, account: &str) -> Value {
     let mut order = order(key);
     order["account"] = json!(account);
     order
 }
 
-async fn all_sent(house: &House) {
+async fn all_sent(fixture: &Fixture) {
     eventually("every order is sent", async || {
         let left: i64 = sqlx::query_scalar(
             "select count(*) from orders.outbox_orders where status <> 'succeeded'",
         )
-        .fetch_one(&house.pool)
+        .fetch_one(&fixture.pool)
         .await
         .unwrap();
         if left == 0 { Ok(()) } else { Err(left) }
@@ -80,21 +80,21 @@ async fn all_sent(house: &House) {
 }
 
 #[tokio::test]
-async fn orders_of_one_account_are_sent_one_after_the_other_and_a_failed_one_is_waited_for() {
-    let house = House::ordered(Ordering::Account).await;
-    let broker = Arc::new(Watched::default());
+async fn orders_of_one_account_are_sent_in_order_and_wait_for_a_failed_one() {
+    let fixture = Fixture::with_ordering(Ordering::Account).await;
+    let broker = Arc::new(RecordingBroker::default());
     broker.stumbles.lock().unwrap().push("A-1".to_owned());
     for n in 0..4 {
         for account in ["A", "B", "C"] {
-            house
-                .post(of_account(&format!("{account}-{n}"), account))
+            fixture
+                .post(order_for_account(&format!("{account}-{n}"), account))
                 .await;
         }
     }
     for _ in 0..2 {
-        house.work(&settings(json!({})), broker.clone());
+        fixture.start_workers(&settings(json!({})), broker.clone());
     }
-    all_sent(&house).await;
+    all_sent(&fixture).await;
     for account in ["A", "B", "C"] {
         let mut expected = Vec::new();
         for n in 0..4 {
@@ -108,19 +108,19 @@ async fn orders_of_one_account_are_sent_one_after_the_other_and_a_failed_one_is_
             .into_iter()
             .filter(|(id, _)| id.starts_with(account))
             .collect();
-        assert_eq!(seen, expected, "in line");
+        assert_eq!(seen, expected, "in order");
     }
 }
 
 #[tokio::test]
-async fn orders_posted_at_once_share_a_commit_and_still_go_one_at_a_time() {
-    let house = House::ordered(Ordering::Symbol).await;
-    let broker = Arc::new(Watched::default());
-    house.work(&settings(json!({})), broker.clone());
+async fn orders_that_share_a_commit_are_still_sent_one_at_a_time() {
+    let fixture = Fixture::with_ordering(Ordering::Symbol).await;
+    let broker = Arc::new(RecordingBroker::default());
+    fixture.start_workers(&settings(json!({})), broker.clone());
     let symbols = ["X", "Y"];
-    let posts = (0..40).map(|n| house.post(of_symbol(&format!("k-{n}"), symbols[n % 2])));
+    let posts = (0..40).map(|n| fixture.post(order_for_symbol(&format!("k-{n}"), symbols[n % 2])));
     join_all(posts).await;
-    all_sent(&house).await;
+    all_sent(&fixture).await;
     for parity in 0..2 {
         let log: Vec<_> = broker
             .log()
@@ -136,68 +136,68 @@ async fn orders_posted_at_once_share_a_commit_and_still_go_one_at_a_time() {
 }
 
 #[tokio::test]
-async fn without_an_ordering_a_failed_order_holds_nobody_up() {
-    let house = House::new().await;
-    let broker = Arc::new(Watched::default());
+async fn without_ordering_a_failed_order_delays_no_other() {
+    let fixture = Fixture::new().await;
+    let broker = Arc::new(RecordingBroker::default());
     broker.stumbles.lock().unwrap().push("k-0".to_owned());
     for n in 0..2 {
-        house.post(order(&format!("k-{n}"))).await;
+        fixture.post(order(&format!("k-{n}"))).await;
     }
-    house.work(&settings(json!({ "backoff": [3600] })), broker.clone());
-    house.stands("k-1", "succeeded").await;
-    house.stands("k-0", "failed").await;
+    fixture.start_workers(&settings(json!({ "backoff": [3600] })), broker.clone());
+    fixture.wait_for_status("k-1", "succeeded").await;
+    fixture.wait_for_status("k-0", "failed").await;
 }
 
 #[tokio::test]
-async fn a_head_that_is_cancelled_or_aborted_makes_way_for_the_next() {
-    let house = House::ordered(Ordering::Account).await;
+async fn a_cancelled_or_aborted_head_unblocks_the_next_order() {
+    let fixture = Fixture::with_ordering(Ordering::Account).await;
     for key in ["cancelled", "NOPE", "sent"] {
-        house.post(of_symbol(key, key)).await;
+        fixture.post(order_for_symbol(key, key)).await;
     }
     let parked: Vec<Option<String>> =
         sqlx::query_scalar("select parked from orders.outbox_orders order by id")
-            .fetch_all(&house.pool)
+            .fetch_all(&fixture.pool)
             .await
             .unwrap();
     assert_eq!(
         parked,
         [None, Some("behind".to_owned()), Some("behind".to_owned())]
     );
-    let (status, _) = house
+    let (status, _) = fixture
         .call(Method::POST, "/do/order/cancelled/cancel", None)
         .await;
     assert!(status.is_success());
     let rules =
         json!([{ "symbol": "NOPE", "do": { "reject": { "reason_code": "UNKNOWN_SYMBOL" } } }]);
-    house.work(&settings(json!({})), paper(rules));
-    house.stands("NOPE", "aborted").await;
-    house.stands("sent", "succeeded").await;
+    fixture.start_workers(&settings(json!({})), paper(rules));
+    fixture.wait_for_status("NOPE", "aborted").await;
+    fixture.wait_for_status("sent", "succeeded").await;
 }
 
 #[tokio::test]
-async fn an_order_behind_another_can_be_cancelled() {
-    let house = House::ordered(Ordering::Account).await;
+async fn a_parked_order_can_be_cancelled() {
+    let fixture = Fixture::with_ordering(Ordering::Account).await;
     for key in ["head", "behind", "last"] {
-        house.post(order(key)).await;
+        fixture.post(order(key)).await;
     }
-    let (status, view) = house
+    let (status, view) = fixture
         .call(Method::POST, "/do/order/behind/cancel", None)
         .await;
     assert!(status.is_success(), "{view}");
     let broker = paper(json!([]));
-    house.work(&settings(json!({})), broker.clone());
-    house.stands("last", "succeeded").await;
+    fixture.start_workers(&settings(json!({})), broker.clone());
+    fixture.wait_for_status("last", "succeeded").await;
     assert_eq!(broker.orders().len(), 2);
 }
 
 #[tokio::test]
-async fn an_order_that_is_redriven_queues_up_behind_its_account() {
-    let house = House::ordered(Ordering::Account).await;
+async fn a_redriven_order_goes_to_the_end_of_its_account() {
+    let fixture = Fixture::with_ordering(Ordering::Account).await;
     let broker = paper(json!([{ "times": 1, "do": { "reject": { "reason_code": "NO_FUNDS" } } }]));
-    house.work(&settings(json!({})), broker.clone());
-    house.post(order("k-1")).await;
-    house.stands("k-1", "aborted").await;
-    let (status, view) = house
+    fixture.start_workers(&settings(json!({})), broker.clone());
+    fixture.post(order("k-1")).await;
+    fixture.wait_for_status("k-1", "aborted").await;
+    let (status, view) = fixture
         .call(
             Method::POST,
             "/do/order/k-1/redrive",
@@ -205,5 +205,5 @@ async fn an_order_that_is_redriven_queues_up_behind_its_account() {
         )
         .await;
     assert!(status.is_success(), "{view}");
-    house.stands("k-1", "succeeded").await;
+    fixture.wait_for_status("k-1", "succeeded").await;
 }

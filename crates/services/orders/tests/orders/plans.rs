@@ -1,12 +1,12 @@
-//! Plans that must not flip, however deep the table is.
+//! Query plans that must stay the same however large the table is.
 
 use postrider::lease::Queue;
 use postrider_orders::OUTBOX_ORDERS;
 use sqlx::{AssertSqlSafe, Row};
 
-use crate::support::House;
+use crate::support::Fixture;
 
-/// Twenty thousand that wait, as many that are finished, as many that are due next week, some parked behind others.
+/// Twenty thousand pending rows, as many finished, as many due next week, and some parked ones.
 const DEEP: &str = "
 insert into orders.outbox_orders (idempotency_key, order_request_json, request_digest, due, status, finished_at, ordering_key, parked)
 select 'k-' || n, '{}', repeat('0', 64),
@@ -19,14 +19,14 @@ from generate_series(1, 80000) n;
 analyze orders.outbox_orders";
 
 #[tokio::test]
-async fn a_claim_reads_the_claim_index_and_little_else() {
-    let house = House::new().await;
+async fn a_claim_uses_the_claim_index() {
+    let fixture = Fixture::new().await;
     let queue = Queue::new(&OUTBOX_ORDERS).unwrap();
     for depth in ["empty", "deep"] {
         if depth == "deep" {
-            sqlx::raw_sql(DEEP).execute(&house.pool).await.unwrap();
+            sqlx::raw_sql(DEEP).execute(&fixture.pool).await.unwrap();
         }
-        let mut connection = house.pool.acquire().await.unwrap();
+        let mut connection = fixture.pool.acquire().await.unwrap();
         let statements = queue.statements();
         let (_, text) = statements
             .iter()

@@ -1,4 +1,4 @@
-//! A house of orders: a database, the API, a broker, and workers when a test wants some.
+//! Test fixture: a database, the API, a broker, and workers on demand.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,20 +37,20 @@ impl FromRef<AppState> for Orders {
     }
 }
 
-pub struct House {
+pub struct Fixture {
     pub db: TestDb,
     pub pool: PgPool,
     router: Router,
     stop: CancellationToken,
 }
 
-impl House {
+impl Fixture {
     pub async fn new() -> Self {
-        Self::ordered(Ordering::None).await
+        Self::with_ordering(Ordering::None).await
     }
 
-    /// With orders that are sent one after the other.
-    pub async fn ordered(ordering: Ordering) -> Self {
+    /// With orders that are sent one after another.
+    pub async fn with_ordering(ordering: Ordering) -> Self {
         let db = TestDb::from_template("orders", async |connection| {
             Migrator::new([postrider::migrations(), postrider_orders::migrations()])
                 .run(connection)
@@ -70,8 +70,8 @@ impl House {
         }
     }
 
-    /// Starts a worker with these settings and this broker; it ends with the house.
-    pub fn work(&self, settings: &Settings, broker: Arc<dyn Broker>) {
+    /// Starts a worker with these settings and this broker; it stops with the fixture.
+    pub fn start_workers(&self, settings: &Settings, broker: Arc<dyn Broker>) {
         let common = postrider::breaker::Settings::default();
         let breakers = Breakers::new(common);
         let breaker = settings.breaker.over(common);
@@ -121,8 +121,8 @@ impl House {
         view
     }
 
-    /// Waits until the outbox row stands so; gives the whole view.
-    pub async fn stands(&self, key: &str, status: &str) -> Value {
+    /// Waits until the outbox row has this status; returns the view.
+    pub async fn wait_for_status(&self, key: &str, status: &str) -> Value {
         let what = format!("{key} is {status}");
         eventually(&what, async || {
             let view = self.get(key).await;
@@ -140,7 +140,7 @@ impl House {
     }
 }
 
-impl Drop for House {
+impl Drop for Fixture {
     fn drop(&mut self) {
         self.stop.cancel();
     }
@@ -153,13 +153,13 @@ pub fn order(key: &str) -> Value {
     })
 }
 
-pub fn of_symbol(key: &str, symbol: &str) -> Value {
+pub fn order_for_symbol(key: &str, symbol: &str) -> Value {
     let mut order = order(key);
     order["symbol"] = json!(symbol);
     order
 }
 
-/// Quick settings: waits of 50 ms, leases of half a second.
+/// Fast settings: backoff of 50 ms, leases of half a second.
 pub fn settings(change: Value) -> Settings {
     let mut all = json!({
         "broker": { "url": "", "token": "", "timeout": 0.5, "rate": "", "burst": 1 },
@@ -178,7 +178,7 @@ pub fn paper(rules: Value) -> Arc<SimulatedBroker> {
 }
 
 /// The simulated broker behind a real socket, and the adapter that speaks to it.
-pub async fn behind_http(broker: &Arc<SimulatedBroker>) -> Arc<dyn Broker> {
+pub async fn over_http(broker: &Arc<SimulatedBroker>) -> Arc<dyn Broker> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let routes = routes(Arc::clone(broker));

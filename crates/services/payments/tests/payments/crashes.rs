@@ -1,4 +1,4 @@
-//! A failure at every named point, on either side: nothing is lost, nothing is deducted twice, the two sides agree.
+//! Errors and panics at every crash point of both sides: nothing is lost or deducted twice, and the two sides agree.
 
 use std::time::Duration;
 
@@ -7,49 +7,58 @@ use postrider_testkit::within;
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::support::{DEADLINE, House, payment};
+use crate::support::{DEADLINE, Fixture, payment};
 
 #[tokio::test]
-async fn a_failure_at_any_point_loses_nothing_and_deducts_nothing_twice() {
-    at_every_point(Arm::error, |_| true).await;
+async fn an_error_at_any_crash_point_loses_and_duplicates_nothing() {
+    fail_at_every_point(Arm::error, |_| true).await;
 }
 
 #[tokio::test]
-async fn a_panic_at_any_point_of_a_part_loses_nothing_and_ends_no_part() {
-    // A reconciliation runs in the caller's task, which is the test here.
-    at_every_point(Arm::panic, |point| !point.starts_with("reconcile.")).await;
+async fn a_panic_at_any_crash_point_loses_nothing_and_stops_no_task() {
+    // A reconciliation runs in the caller's task, which is the test itself.
+    fail_at_every_point(Arm::panic, |point| !point.starts_with("reconcile.")).await;
 }
 
-async fn at_every_point(act: fn(Arm) -> Armed, wanted: fn(&str) -> bool) {
-    let points = crash::declared_in(concat!(env!("CARGO_MANIFEST_DIR"), "/src"));
-    for point in points.into_iter().filter(|point| wanted(point)) {
+async fn fail_at_every_point(act: fn(Arm) -> Armed, wanted: fn(&str) -> bool) {
+    let own = crash::declared_in(concat!(env!("CARGO_MANIFEST_DIR"), "/src"));
+    let consumer_loop = [
+        "subscriber.before_batch_commit",
+        "subscriber.before_batch_ack",
+    ];
+    let points = own
+        .into_iter()
+        .chain(consumer_loop.map(str::to_owned))
+        .filter(|point| wanted(point));
+    for point in points {
         let mode = if point.starts_with("notify.") {
             "assured"
         } else {
             "chance"
         };
-        // Apart: there the acknowledgement is a step of its own.
-        let house = House::apart(json!({ "delivery": mode })).await;
-        house.open("acc-1", "100").await;
-        let trap = act(crash::at(&point));
+        // With a separate wallet the acknowledgement is a step of its own.
+        let fixture = Fixture::with_separate_wallet(json!({ "delivery": mode })).await;
+        fixture.open("acc-1", "100").await;
+        let crash_point = act(crash::at(&point));
         let uuid = Uuid::now_v7();
-        within(DEADLINE, "it is accepted", async || {
-            match house.post(payment(uuid, "acc-1", "30")).await {
-                (200 | 202, _) => Ok(()),
-                other => Err(other),
-            }
+        within(DEADLINE, "the payment is accepted", async || match fixture
+            .post(payment(uuid, "acc-1", "30"))
+            .await
+        {
+            (200 | 202, _) => Ok(()),
+            other => Err(other),
         })
         .await;
         if !point.starts_with("reconcile.") {
-            house.work();
-            let what = format!("{point} was passed");
-            within(DEADLINE, &what, async || trap.fired() == 1).await;
+            fixture.start_workers();
+            let what = format!("{point} was reached");
+            within(DEADLINE, &what, async || crash_point.fired() == 1).await;
         }
-        // What failed once goes on by itself, or is stuck and gets settled.
-        within(DEADLINE, "it has ended", async || {
+        // Continues by itself, or is stuck and gets reconciled.
+        within(DEADLINE, "the payment is settled", async || {
             tokio::time::sleep(Duration::from_millis(300)).await;
-            house.try_reconcile().await;
-            let view = house.get(uuid).await;
+            fixture.try_reconcile().await;
+            let view = fixture.get(uuid).await;
             if view["status"] == "PENDING" {
                 Err(view)
             } else {
@@ -57,12 +66,12 @@ async fn at_every_point(act: fn(Arm) -> Armed, wanted: fn(&str) -> bool) {
             }
         })
         .await;
-        assert_eq!(trap.fired(), 1, "{point} was never passed");
-        let left = match house.get(uuid).await["status"].as_str() {
+        assert_eq!(crash_point.fired(), 1, "{point} was never reached");
+        let left = match fixture.get(uuid).await["status"].as_str() {
             Some("SUCCEED") => "70.00",
             _ => "100.00",
         };
-        assert_eq!(house.balance("acc-1").await, left, "{point}");
-        house.audit().await;
+        assert_eq!(fixture.balance("acc-1").await, left, "{point}");
+        fixture.audit().await;
     }
 }

@@ -1,14 +1,14 @@
-//! The promises of the slice, against real databases, a real HTTP server, and a transport that misbehaves as told.
+//! The promises of the payments service, against real databases, a real HTTP server and a faulty transport.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-mod accepting;
+mod acceptance;
 mod assured;
+mod chance;
 mod corrections;
 mod crashes;
 mod doctor;
-mod guarantees;
-mod periodic;
-mod reconciling;
+mod reconciliation;
+mod scheduled;
 mod storm;
 mod support;
 mod transport;

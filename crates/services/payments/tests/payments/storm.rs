@@ -1,4 +1,4 @@
-//! Everything at once: duplicates, kills of every part, a broker that comes and goes, reconciliation beside it.
+//! Fault storm: duplicates, kills of every task, an unavailable broker and concurrent reconciliation.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::support::{House, payment};
+use crate::support::{Fixture, payment};
 
-/// How many payments; `POSTRIDER_TEST_PAYMENTS` makes it longer.
+/// Default number of payments; `POSTRIDER_TEST_PAYMENTS` overrides it.
 const PAYMENTS: usize = 400;
 
 const ACCOUNTS: usize = 50;
@@ -19,12 +19,12 @@ fn payments() -> usize {
     std::env::var("POSTRIDER_TEST_PAYMENTS").map_or(PAYMENTS, |n| n.parse().unwrap())
 }
 
-/// Pays from all accounts while parts are killed and the broker goes away for a moment.
-async fn rage(house: &House, count: usize) {
-    house.transport.doubles.store(true, SeqCst);
+/// Pays from all accounts while tasks are killed and the broker is unavailable for a moment.
+async fn run_storm(fixture: &Fixture, count: usize) {
+    fixture.transport.duplicates.store(true, SeqCst);
     for account in 0..ACCOUNTS {
-        // Enough for most of what is asked of it, not for all.
-        house.open(&format!("acc-{account}"), "60").await;
+        // Enough for most of its payments, not for all.
+        fixture.open(&format!("acc-{account}"), "60").await;
     }
     let paying = async {
         let uuids: Vec<Uuid> = (0..count).map(|_| Uuid::now_v7()).collect();
@@ -32,9 +32,9 @@ async fn rage(house: &House, count: usize) {
             let posts = uuids.iter().enumerate().map(|(m, uuid)| async move {
                 let account = format!("acc-{}", (n * 8 + m) % ACCOUNTS);
                 let body = payment(*uuid, &account, &format!("{}.25", (n + m) % 17 + 1));
-                // Clients repeat themselves, too.
-                assert_eq!(house.post(body.clone()).await.0, 202);
-                assert_eq!(house.post(body).await.0, 200);
+                // Clients repeat requests too.
+                assert_eq!(fixture.post(body.clone()).await.0, 202);
+                assert_eq!(fixture.post(body).await.0, 200);
             });
             futures_util::future::join_all(posts).await;
         }
@@ -42,17 +42,17 @@ async fn rage(house: &House, count: usize) {
     let killing = async {
         for round in 0..6 {
             let (publisher, listener) = (CancellationToken::new(), CancellationToken::new());
-            house.publish(&publisher);
-            house.listen(&listener);
-            house.listen(&listener);
+            fixture.start_publisher(&publisher);
+            fixture.start_wallet(&listener);
+            fixture.start_wallet(&listener);
             tokio::time::sleep(Duration::from_millis(250 + 70 * round)).await;
-            house.transport.away.store(round == 3, SeqCst);
+            fixture.transport.unavailable.store(round == 3, SeqCst);
             publisher.cancel();
             tokio::time::sleep(Duration::from_millis(60)).await;
             listener.cancel();
         }
-        house.transport.away.store(false, SeqCst);
-        house.work();
+        fixture.transport.unavailable.store(false, SeqCst);
+        fixture.start_workers();
     };
     tokio::join!(paying, killing);
 }
@@ -60,74 +60,74 @@ async fn rage(house: &House, count: usize) {
 const PENDING: &str = "select count(*) from payments.request where status = 'PENDING'";
 
 #[tokio::test]
-async fn assured_every_payment_ends_whatever_is_killed_or_comes_twice() {
-    let house = House::new(json!({ "delivery": "assured" })).await;
+async fn assured_every_payment_settles_despite_kills_and_duplicates() {
+    let fixture = Fixture::new(json!({ "delivery": "assured" })).await;
     let count = payments();
-    rage(&house, count).await;
+    run_storm(&fixture, count).await;
     within(
         Duration::from_secs(300),
-        "every payment has ended",
-        async || match house.count(PENDING).await {
+        "every payment is settled",
+        async || match fixture.count(PENDING).await {
             0 => Ok(()),
             n => Err(n),
         },
     )
     .await;
     assert_eq!(
-        house.count("select count(*) from payments.request").await,
+        fixture.count("select count(*) from payments.request").await,
         i64::try_from(count).unwrap()
     );
-    house.audit().await;
+    fixture.audit().await;
 }
 
 #[tokio::test]
-async fn chance_what_stays_pending_says_truly_why_and_reconciliation_settles_it() {
-    let house = House::new(json!({ "publish": { "max_attempts": 2 } })).await;
+async fn chance_pending_payments_show_the_true_reason_and_are_reconciled() {
+    let fixture = Fixture::new(json!({ "publish": { "max_attempts": 2 } })).await;
     let count = payments();
     let reconciling = CancellationToken::new();
-    let beside = async {
+    let reconciliation = async {
         while !reconciling.is_cancelled() {
-            // Some are settled while the storm rages, some are left for the end.
+            // Some are settled during the storm, some are left for the end.
             tokio::time::sleep(Duration::from_millis(700)).await;
-            tokio::join!(house.reconcile(), house.reconcile());
+            tokio::join!(fixture.reconcile(), fixture.reconcile());
         }
     };
     tokio::join!(
         async {
-            rage(&house, count / 2).await;
+            run_storm(&fixture, count / 2).await;
             reconciling.cancel();
         },
-        beside
+        reconciliation
     );
     for n in 0..count / 2 {
         let body = payment(Uuid::now_v7(), &format!("acc-{}", n % ACCOUNTS), "0.01");
-        assert_eq!(house.post(body).await.0, 202);
+        assert_eq!(fixture.post(body).await.0, 202);
     }
     within(
         Duration::from_secs(300),
-        "nothing moves any more",
+        "nothing is in flight",
         async || {
             let outbox = "select count(*) from payments.outbox where finished_at is null";
             let deliveries = "select count(*) from postrider.delivery where finished_at is null";
-            match house.count(outbox).await + house.count(deliveries).await {
+            match fixture.count(outbox).await + fixture.count(deliveries).await {
                 0 => Ok(()),
                 n => Err(n),
             }
         },
     )
     .await;
-    // The last call backs end, one way or the other.
+    // The last callbacks succeed or fail.
     within(
         Duration::from_secs(60),
         "no reason is IN_FLIGHT",
         async || {
             let pending: Vec<Uuid> =
                 sqlx::query_scalar("select uuid from payments.request where status = 'PENDING'")
-                    .fetch_all(&house.pool)
+                    .fetch_all(&fixture.pool)
                     .await
                     .unwrap();
             for uuid in pending {
-                let view = house.get(uuid).await;
+                let view = fixture.get(uuid).await;
                 if view["status"] == "PENDING" && view["reason"] == "IN_FLIGHT" {
                     return Err(view);
                 }
@@ -140,18 +140,18 @@ async fn chance_what_stays_pending_says_truly_why_and_reconciliation_settles_it(
         "select r.uuid, o.status = 'EXHAUSTED', i.uuid is not null from payments.request r
          join payments.outbox o using (uuid) left join wallet.inbox i using (uuid) where r.status = 'PENDING'",
     )
-    .fetch_all(&house.pool)
+    .fetch_all(&fixture.pool)
     .await
     .unwrap();
     for (uuid, exhausted, handled) in pending {
         let expected = match (handled, exhausted) {
             (true, _) => "CALLBACK_FAILED",
             (false, true) => "OUTBOX_EXHAUSTED",
-            (false, false) => "nothing that happened here",
+            (false, false) => "not a reason in this test",
         };
-        assert_eq!(house.get(uuid).await["reason"], expected, "{uuid}");
+        assert_eq!(fixture.get(uuid).await["reason"], expected, "{uuid}");
     }
-    tokio::join!(house.reconcile(), house.reconcile());
-    assert_eq!(house.count(PENDING).await, 0);
-    house.audit().await;
+    tokio::join!(fixture.reconcile(), fixture.reconcile());
+    assert_eq!(fixture.count(PENDING).await, 0);
+    fixture.audit().await;
 }

@@ -1,4 +1,4 @@
-//! A house of payments: two sides, a transport between them, the API on a real socket, and parts that can be killed.
+//! Test fixture: two sides, a transport between them, the API on a real socket, and tasks that can be killed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,15 +19,15 @@ use postrider_payments::{
     },
 };
 pub use postrider_testkit::eventually;
-use postrider_testkit::{TestDb, within};
+use postrider_testkit::{Proxy, TestDb, within};
 use postrider_transports::PostgresTransport;
 use postrider_web::{MiddlewareOptions, shell};
 use serde_json::{Value, json};
-use sqlx::PgPool;
+use sqlx::{PgPool, postgres::PgPoolOptions};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::transport::Faulty;
+use crate::transport::FaultyTransport;
 
 /// Long enough for two busy cores.
 pub const DEADLINE: Duration = Duration::from_secs(90);
@@ -41,13 +41,13 @@ impl FromRef<AppState> for Payments {
     }
 }
 
-pub struct House {
+pub struct Fixture {
     _dbs: Vec<TestDb>,
     pub settings: Settings,
     pub pool: PgPool,
-    /// The wallet's own connections, perhaps to another database.
+    /// The wallet's own connections, possibly to another database.
     pub wallet: PgPool,
-    pub transport: Arc<Faulty>,
+    pub transport: Arc<FaultyTransport>,
     pub base: String,
     client: reqwest::Client,
     stop: CancellationToken,
@@ -66,7 +66,7 @@ async fn database(template: &str) -> TestDb {
     .await
 }
 
-impl House {
+impl Fixture {
     /// Both sides in one database.
     pub async fn new(change: Value) -> Self {
         let db = database("payments").await;
@@ -74,18 +74,29 @@ impl House {
         Self::on(vec![db], pool, wallet, change).await
     }
 
-    /// Each side has its own database.
-    pub async fn apart(change: Value) -> Self {
+    /// Each side in its own database.
+    pub async fn with_separate_wallet(change: Value) -> Self {
         let (db, other) = (database("payments").await, database("wallet").await);
         let (pool, wallet) = (db.pool_of(12), other.pool_of(8));
         Self::on(vec![db, other], pool, wallet, change).await
     }
 
+    /// Both sides in one database; the requests' side connects to it through a proxy.
+    pub async fn behind_proxy(change: Value) -> (Self, Proxy) {
+        let db = database("payments").await;
+        let proxy = Proxy::for_database(&db).await;
+        let pool = PgPoolOptions::new()
+            .max_connections(12)
+            .connect_lazy_with(proxy.connect_options());
+        let wallet = db.pool_of(8);
+        (Self::on(vec![db], pool, wallet, change).await, proxy)
+    }
+
     async fn on(dbs: Vec<TestDb>, pool: PgPool, wallet: PgPool, change: Value) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let settings = settings(change);
-        let side = Wallet::new(wallet.clone(), settings.callback.timeout);
-        let payments = Payments::start(pool.clone(), side, settings.reconcile);
+        let wallet_side = Wallet::new(wallet.clone(), settings.callback.timeout);
+        let payments = Payments::start(pool.clone(), wallet_side, settings.reconcile);
         let (router, _) = postrider_payments::routes::<AppState>().split_for_parts();
         let router = shell(
             router.with_state(AppState(payments)),
@@ -100,37 +111,44 @@ impl House {
             settings,
             pool,
             wallet,
-            transport: Faulty::over(transport),
+            transport: FaultyTransport::over(transport),
             base,
             client: reqwest::Client::new(),
             stop: CancellationToken::new(),
         }
     }
 
-    /// Starts every part; they end with the house.
-    pub fn work(&self) {
-        self.publish(&self.stop);
-        self.listen(&self.stop);
+    /// Starts all tasks; they stop with the fixture.
+    pub fn start_workers(&self) {
+        self.start_publisher(&self.stop);
+        self.start_wallet(&self.stop);
     }
 
-    pub fn publish(&self, stop: &CancellationToken) {
+    pub fn start_publisher(&self, stop: &CancellationToken) {
         let transport: Arc<dyn Transport> = self.transport.clone();
         let breakers = Breakers::new(breaker::Settings::default());
         let (pool, settings) = (self.pool.clone(), self.settings.clone());
-        let side = WorkerPool::new(&pool);
-        let work = requests::worker::run(pool, settings, transport, breakers, side, stop.clone());
-        tokio::spawn(stop.clone().run_until_cancelled_owned(work));
+        let worker_pool = WorkerPool::new(&pool);
+        let publisher = requests::worker::run(
+            pool,
+            settings,
+            transport,
+            breakers,
+            worker_pool,
+            stop.clone(),
+        );
+        tokio::spawn(stop.clone().run_until_cancelled_owned(publisher));
     }
 
-    /// Dropped in the middle of whatever it does when told to stop: a kill.
-    pub fn listen(&self, stop: &CancellationToken) {
+    /// `stop` drops the tasks in the middle of their work, like a kill.
+    pub fn start_wallet(&self, stop: &CancellationToken) {
         let callback = self.callback();
         let wallet = Wallet::new(self.wallet.clone(), self.settings.callback.timeout);
         let transport: Arc<dyn Transport> = self.transport.clone();
-        let listener =
+        let consumer =
             PaymentConsumer::new(transport, wallet, &self.settings, Arc::clone(&callback)).unwrap();
         let breakers = Breakers::new(breaker::Settings::default());
-        let notifier = wallet::worker::worker(
+        let callbacks = wallet::worker::worker(
             self.wallet.clone(),
             &self.settings,
             callback,
@@ -138,9 +156,9 @@ impl House {
             self.settings.breaker.over(breaker::Settings::default()),
         )
         .unwrap();
-        let (listening, notifying) = (listener.run(stop.clone()), notifier.run(stop.clone()));
-        tokio::spawn(stop.clone().run_until_cancelled_owned(listening));
-        tokio::spawn(stop.clone().run_until_cancelled_owned(notifying));
+        let (consuming, calling_back) = (consumer.run(stop.clone()), callbacks.run(stop.clone()));
+        tokio::spawn(stop.clone().run_until_cancelled_owned(consuming));
+        tokio::spawn(stop.clone().run_until_cancelled_owned(calling_back));
     }
 
     fn callback(&self) -> Arc<dyn Callback> {
@@ -194,7 +212,7 @@ impl House {
         view["balance"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Whatever comes of it.
+    /// Ignores the result.
     pub async fn try_reconcile(&self) {
         self.call(Method::POST, "/payments/reconcile", None).await;
     }
@@ -205,8 +223,8 @@ impl House {
         report
     }
 
-    /// Waits until the payment stands so; gives the whole view.
-    pub async fn stands(&self, uuid: Uuid, status: &str, reason: Option<&str>) -> Value {
+    /// Waits until the payment has this status and reason; returns the view.
+    pub async fn wait_for_status(&self, uuid: Uuid, status: &str, reason: Option<&str>) -> Value {
         let what = format!("{uuid} is {status} {reason:?}");
         within(DEADLINE, &what, async || {
             let view = self.get(uuid).await;
@@ -219,7 +237,7 @@ impl House {
         .await
     }
 
-    /// One number from the orchestrator's database.
+    /// One number from the requests' database.
     pub async fn count(&self, sql: &'static str) -> i64 {
         sqlx::query_scalar(sql).fetch_one(&self.pool).await.unwrap()
     }
@@ -236,29 +254,29 @@ impl House {
         sqlx::raw_sql(sql).execute(&self.wallet).await.unwrap();
     }
 
-    /// The wallet can't book payments from the account `broken`: an exception that no test had to fake.
+    /// Makes the database reject bookings for the account `broken`.
     pub async fn break_account(&self) {
         self.wallet_execute(
             "create function wallet.broken() returns trigger language plpgsql as $$
-             begin if new.account_id = 'broken' then raise exception 'no more ink'; end if; return new; end $$;
+             begin if new.account_id = 'broken' then raise exception 'booking refused'; end if; return new; end $$;
              create trigger broken before insert on wallet.entry for each row execute function wallet.broken()",
         )
         .await;
     }
 
-    pub async fn mend_account(&self) {
+    pub async fn repair_account(&self) {
         self.wallet_execute("drop trigger broken on wallet.entry")
             .await;
     }
 
-    /// The books are right whatever happened.
+    /// Asserts the invariants of both sides.
     pub async fn audit(&self) {
         let wrong = "select count(*) from wallet.account a where balance < 0 or balance <>
             (select coalesce(sum(amount), 0) from wallet.entry e where e.account_id = a.account_id)";
         assert_eq!(
             self.wallet_count(wrong).await,
             0,
-            "balances agree with the books"
+            "balances equal the sum of entries"
         );
         let sum = "select count(*) from (select uuid from wallet.entry group by uuid having sum(amount) <> 0) x";
         assert_eq!(self.wallet_count(sum).await, 0, "entries sum to zero");
@@ -271,12 +289,8 @@ impl House {
         );
         let inbox = "select count(*) from wallet.inbox i where (i.status = 'SUCCEED') <>
             exists (select from wallet.entry e where e.uuid = i.uuid)";
-        assert_eq!(
-            self.wallet_count(inbox).await,
-            0,
-            "the inbox agrees with the books"
-        );
-        let told: Vec<(Uuid, String)> =
+        assert_eq!(self.wallet_count(inbox).await, 0, "inbox and entries agree");
+        let settled: Vec<(Uuid, String)> =
             sqlx::query_as("select uuid, status from payments.request where status <> 'PENDING'")
                 .fetch_all(&self.pool)
                 .await
@@ -287,7 +301,7 @@ impl House {
                 .await
                 .unwrap();
         let paid: std::collections::HashSet<Uuid> = paid.into_iter().collect();
-        for (uuid, status) in told {
+        for (uuid, status) in settled {
             assert_eq!(
                 status == "SUCCEED",
                 paid.contains(&uuid),
@@ -297,7 +311,7 @@ impl House {
     }
 }
 
-impl Drop for House {
+impl Drop for Fixture {
     fn drop(&mut self) {
         self.stop.cancel();
     }
@@ -307,13 +321,13 @@ pub fn payment(uuid: Uuid, account: &str, amount: &str) -> Value {
     json!({ "uuid": uuid, "account_id": account, "amount": amount, "currency": "USD" })
 }
 
-/// An address where nobody listens: it was free a moment ago.
-pub fn nobody() -> String {
+/// A URL on which nothing listens: its port was free a moment ago.
+pub fn unreachable_url() -> String {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}", free.local_addr().unwrap())
 }
 
-/// Quick settings: waits of 50 ms, leases of a second, reconciliation of everything.
+/// Fast settings: backoff of 50 ms, leases of one second, reconciliation regardless of age.
 pub fn settings(change: Value) -> Settings {
     let mut all = json!({
         "delivery": "chance", "retention": "30d",

@@ -1,4 +1,4 @@
-//! A transport between two sides that can be away, and that delivers things twice.
+//! A transport that can be unavailable and deliver duplicates.
 
 use std::sync::{
     Arc,
@@ -12,42 +12,42 @@ use postrider::{
 };
 use uuid::Uuid;
 
-/// Passes everything on to a real transport, unless told otherwise.
+/// Forwards to a real transport, with switchable faults.
 #[derive(Debug)]
-pub struct Faulty {
+pub struct FaultyTransport {
     inner: Arc<dyn Transport>,
-    /// Nothing can be published.
-    pub away: AtomicBool,
-    /// Every message is published a second time under another id: a duplicate that only its content betrays.
-    pub doubles: AtomicBool,
-    /// How often somebody tried to publish.
-    pub tries: AtomicU32,
+    /// Publishing fails.
+    pub unavailable: AtomicBool,
+    /// Every message is published twice, the second time under another id, so only its content reveals the duplicate.
+    pub duplicates: AtomicBool,
+    /// Number of publish calls.
+    pub publish_calls: AtomicU32,
 }
 
-impl Faulty {
+impl FaultyTransport {
     pub fn over(inner: Arc<dyn Transport>) -> Arc<Self> {
         Arc::new(Self {
             inner,
-            away: AtomicBool::new(false),
-            doubles: AtomicBool::new(false),
-            tries: AtomicU32::new(0),
+            unavailable: AtomicBool::new(false),
+            duplicates: AtomicBool::new(false),
+            publish_calls: AtomicU32::new(0),
         })
     }
 }
 
-impl Transport for Faulty {
+impl Transport for FaultyTransport {
     fn name(&self) -> &'static str {
         self.inner.name()
     }
 
     fn publish<'a>(&'a self, batch: &'a [Message]) -> BoxFuture<'a, Vec<Published>> {
         Box::pin(async move {
-            self.tries.fetch_add(1, SeqCst);
-            if self.away.load(SeqCst) {
-                let failure = Failure::new("NETWORK_ERROR", "the broker is away");
+            self.publish_calls.fetch_add(1, SeqCst);
+            if self.unavailable.load(SeqCst) {
+                let failure = Failure::new("NETWORK_ERROR", "the broker is unavailable");
                 return vec![Published::Unavailable(failure); batch.len()];
             }
-            if self.doubles.load(SeqCst) {
+            if self.duplicates.load(SeqCst) {
                 let again = |message: &Message| Message {
                     id: MessageId::new(Uuid::new_v4()),
                     ..message.clone()

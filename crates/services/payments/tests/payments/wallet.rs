@@ -1,16 +1,16 @@
-//! Accounts and books: exact, never below zero, always in balance.
+//! Accounts and entries: exact, never below zero, always balanced.
 
 use axum::http::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::support::{House, payment};
+use crate::support::{Fixture, payment};
 
 #[tokio::test]
-async fn an_account_is_opened_once_shown_and_its_books_can_be_read() {
-    let house = House::new(json!({})).await;
+async fn an_account_is_opened_once_and_its_entries_can_be_listed() {
+    let fixture = Fixture::new(json!({})).await;
     let open = async |body: Value| {
-        house
+        fixture
             .call(Method::POST, "/wallet/accounts", Some(body))
             .await
     };
@@ -51,11 +51,11 @@ async fn an_account_is_opened_once_shown_and_its_books_can_be_read() {
             "{problem}"
         );
     }
-    house.work();
+    fixture.start_workers();
     let uuid = Uuid::now_v7();
-    house.pay(uuid, "acc-1", "0.5").await;
-    house.stands(uuid, "SUCCEED", None).await;
-    let (_, page) = house
+    fixture.pay(uuid, "acc-1", "0.5").await;
+    fixture.wait_for_status(uuid, "SUCCEED", None).await;
+    let (_, page) = fixture
         .call(Method::GET, "/wallet/accounts/acc-1/entries", None)
         .await;
     let lines: Vec<(&str, &str)> = page["items"]
@@ -70,88 +70,91 @@ async fn an_account_is_opened_once_shown_and_its_books_can_be_read() {
         })
         .collect();
     assert_eq!(lines, [("payment", "-0.50"), ("opening", "100.50")]);
-    let (status, problem) = house
+    let (status, problem) = fixture
         .call(Method::GET, "/wallet/accounts/nobody", None)
         .await;
     assert_eq!(
         (status, &problem["code"]),
         (404, &json!("account-not-found"))
     );
-    let (status, _) = house
+    let (status, _) = fixture
         .call(Method::GET, "/wallet/accounts/nobody/entries", None)
         .await;
     assert_eq!(status, 404);
-    house.audit().await;
+    fixture.audit().await;
 }
 
 #[tokio::test]
-async fn what_the_wallet_refuses_is_a_business_result_and_no_exception() {
-    let house = House::new(json!({})).await;
-    house.open("acc-1", "10").await;
-    house.work();
+async fn a_declined_payment_is_a_business_result_and_not_an_error() {
+    let fixture = Fixture::new(json!({})).await;
+    fixture.open("acc-1", "10").await;
+    fixture.start_workers();
     let [poor, unknown, foreign] = [(); 3].map(|()| Uuid::now_v7());
-    house.pay(poor, "acc-1", "10.01").await;
-    house.pay(unknown, "nobody", "1").await;
+    fixture.pay(poor, "acc-1", "10.01").await;
+    fixture.pay(unknown, "nobody", "1").await;
     let mut yen = payment(foreign, "acc-1", "1");
     yen["currency"] = json!("JPY");
-    assert_eq!(house.post(yen).await.0, 202);
-    house
-        .stands(poor, "FAILED", Some("INSUFFICIENT_FUNDS"))
+    assert_eq!(fixture.post(yen).await.0, 202);
+    fixture
+        .wait_for_status(poor, "FAILED", Some("INSUFFICIENT_FUNDS"))
         .await;
-    house
-        .stands(unknown, "FAILED", Some("UNKNOWN_ACCOUNT"))
+    fixture
+        .wait_for_status(unknown, "FAILED", Some("UNKNOWN_ACCOUNT"))
         .await;
-    house
-        .stands(foreign, "FAILED", Some("CURRENCY_MISMATCH"))
+    fixture
+        .wait_for_status(foreign, "FAILED", Some("CURRENCY_MISMATCH"))
         .await;
-    assert_eq!(house.balance("acc-1").await, "10.00");
+    assert_eq!(fixture.balance("acc-1").await, "10.00");
     assert_eq!(
-        house
+        fixture
             .wallet_count("select count(*) from wallet.inbox where status = 'FAILED'")
             .await,
         3
     );
     assert_eq!(
-        house
+        fixture
             .wallet_count("select count(*) from wallet.failure")
             .await,
         0
     );
-    house.audit().await;
+    fixture.audit().await;
 }
 
 #[tokio::test]
-async fn two_wallets_at_once_never_take_an_account_below_zero() {
-    let house = House::new(json!({ "wallet": { "batch": 3 } })).await;
-    house.open("a", "10").await;
-    house.open("b", "10").await;
+async fn concurrent_wallets_never_take_a_balance_below_zero() {
+    let fixture = Fixture::new(json!({ "wallet": { "batch": 3 } })).await;
+    fixture.open("a", "10").await;
+    fixture.open("b", "10").await;
     let uuids: Vec<Uuid> = (0..60).map(|_| Uuid::now_v7()).collect();
     for (n, uuid) in uuids.iter().enumerate() {
-        house
+        fixture
             .pay(*uuid, if n % 2 == 0 { "a" } else { "b" }, "0.70")
             .await;
     }
-    house.work();
-    house.work();
-    house.work();
+    fixture.start_workers();
+    fixture.start_workers();
+    fixture.start_workers();
     let mut paid = 0;
     for uuid in &uuids {
-        let view =
-            postrider_testkit::within(crate::support::DEADLINE, "it has ended", async || {
-                let view = house.get(*uuid).await;
+        let view = postrider_testkit::within(
+            crate::support::DEADLINE,
+            "the payment is settled",
+            async || {
+                let view = fixture.get(*uuid).await;
                 if view["status"] == "PENDING" {
                     Err(view)
                 } else {
                     Ok(view)
                 }
-            })
-            .await;
+            },
+        )
+        .await;
         paid += u32::from(view["status"] == "SUCCEED");
     }
     assert_eq!(paid, 28, "fourteen times 0.70 from each");
     assert_eq!(
-        (house.balance("a").await, house.balance("b").await),
+        (fixture.balance("a").await, fixture.balance("b").await),
         ("0.20".into(), "0.20".into())
     );
-    house.audit().await;
+    fixture.audit().await;
 }

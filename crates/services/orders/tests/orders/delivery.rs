@@ -1,4 +1,4 @@
-//! An accepted order reaches the broker once, or is visibly given up.
+//! Delivery: an accepted order reaches the broker once, or is visibly aborted.
 
 use axum::http::StatusCode;
 use postrider::dead_letter::{DeadLetters, Filter};
@@ -6,16 +6,16 @@ use postrider_orders::OUTBOX_ORDERS;
 use serde_json::json;
 
 use crate::support::{
-    House, behind_http, eventually, http_broker, of_symbol, order, paper, settings,
+    Fixture, eventually, http_broker, order, order_for_symbol, over_http, paper, settings,
 };
 
 #[tokio::test]
-async fn a_sent_order_shows_what_the_broker_said() {
-    let house = House::new().await;
+async fn a_sent_order_shows_the_response_of_the_broker() {
+    let fixture = Fixture::new().await;
     let broker = paper(json!([]));
-    house.work(&settings(json!({})), behind_http(&broker).await);
-    house.post(order("k-1")).await;
-    let view = house.stands("k-1", "succeeded").await;
+    fixture.start_workers(&settings(json!({})), over_http(&broker).await);
+    fixture.post(order("k-1")).await;
+    let view = fixture.wait_for_status("k-1", "succeeded").await;
     assert_eq!(view["status"], "succeeded");
     assert_eq!(
         view["result"],
@@ -26,60 +26,60 @@ async fn a_sent_order_shows_what_the_broker_said() {
     assert_eq!(booked.request["quantity"], "10");
     assert_eq!(booked.request["limit_price"], "12.5");
     assert!(booked.request.get("idempotency_key").is_none());
-    let (status, replay) = house.post(order("k-1")).await;
+    let (status, replay) = fixture.post(order("k-1")).await;
     assert_eq!((status, replay), (StatusCode::OK, view));
 }
 
 #[tokio::test]
-async fn an_uncertain_attempt_is_looked_up_before_it_is_repeated() {
-    let house = House::new().await;
+async fn after_an_uncertain_attempt_the_broker_is_queried_before_a_retry() {
+    let fixture = Fixture::new().await;
     let broker = paper(json!([
         { "symbol": "HANGS", "do": "hang_up" },
         { "symbol": "BREAKS", "do": { "fail_after": { "status": 500 } } },
         { "symbol": "SLEEPS", "times": 1, "do": { "slow": { "for": "2s" } } },
     ]));
-    house.work(&settings(json!({})), behind_http(&broker).await);
+    fixture.start_workers(&settings(json!({})), over_http(&broker).await);
     for symbol in ["HANGS", "BREAKS"] {
-        house.post(of_symbol(symbol, symbol)).await;
-        let view = house.stands(symbol, "succeeded").await;
+        fixture.post(order_for_symbol(symbol, symbol)).await;
+        let view = fixture.wait_for_status(symbol, "succeeded").await;
         assert_eq!(view["outbox"]["attempts"], 1, "{view}");
         assert_eq!(broker.orders()[symbol].posts, 1, "{symbol} was sent once");
     }
-    house.post(of_symbol("SLEEPS", "SLEEPS")).await;
-    let view = house.stands("SLEEPS", "succeeded").await;
+    fixture.post(order_for_symbol("SLEEPS", "SLEEPS")).await;
+    let view = fixture.wait_for_status("SLEEPS", "succeeded").await;
     assert!(view["outbox"]["attempts"].as_i64() >= Some(1), "{view}");
 }
 
 #[tokio::test]
-async fn an_order_that_the_broker_does_not_know_is_sent_again_under_the_same_id() {
-    let house = House::new().await;
+async fn an_order_unknown_to_the_broker_is_sent_again_under_the_same_id() {
+    let fixture = Fixture::new().await;
     let broker = paper(json!([{ "times": 1, "do": { "fail": { "status": 503 } } }]));
-    house.work(&settings(json!({})), behind_http(&broker).await);
-    house.post(order("k-1")).await;
-    house.stands("k-1", "succeeded").await;
+    fixture.start_workers(&settings(json!({})), over_http(&broker).await);
+    fixture.post(order("k-1")).await;
+    fixture.wait_for_status("k-1", "succeeded").await;
     assert_eq!(broker.orders()["k-1"].posts, 1);
 }
 
 #[tokio::test]
-async fn a_broker_that_stays_down_ends_in_a_dead_letter() {
-    let house = House::new().await;
-    // Nobody listens on this port: it was free a moment ago.
+async fn an_order_for_an_unavailable_broker_ends_as_a_dead_letter() {
+    let fixture = Fixture::new().await;
+    // Nothing listens on this port: it was free a moment ago.
     let free = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
         .unwrap();
-    house.work(
+    fixture.start_workers(
         &settings(json!({ "max_attempts": 3 })),
         http_broker(&format!("http://{free}")),
     );
-    house.post(order("k-1")).await;
-    let view = house.stands("k-1", "aborted").await;
+    fixture.post(order("k-1")).await;
+    let view = fixture.wait_for_status("k-1", "aborted").await;
     assert_eq!(view["status"], "failed");
     assert_eq!(view["outbox"]["attempts"], 3);
     assert_eq!(view["result"]["reason_code"], "NETWORK_ERROR");
     let letters = DeadLetters::new([&OUTBOX_ORDERS]).unwrap();
     let found = letters
-        .list(&house.pool, &Filter::default(), None, 10)
+        .list(&fixture.pool, &Filter::default(), None, 10)
         .await
         .unwrap();
     assert_eq!(found.len(), 1);
@@ -90,34 +90,34 @@ async fn a_broker_that_stays_down_ends_in_a_dead_letter() {
 }
 
 #[tokio::test]
-async fn a_retry_after_from_the_broker_is_honoured() {
-    let house = House::new().await;
+async fn retry_after_of_the_broker_delays_the_retry() {
+    let fixture = Fixture::new().await;
     let broker = paper(json!([{ "do": { "fail": { "status": 429, "retry_after": 1800 } } }]));
-    house.work(&settings(json!({})), behind_http(&broker).await);
-    house.post(order("k-1")).await;
-    house.stands("k-1", "failed").await;
+    fixture.start_workers(&settings(json!({})), over_http(&broker).await);
+    fixture.post(order("k-1")).await;
+    fixture.wait_for_status("k-1", "failed").await;
     let far: bool =
         sqlx::query_scalar("select due > now() + interval '25 minutes' from orders.outbox_orders")
-            .fetch_one(&house.pool)
+            .fetch_one(&fixture.pool)
             .await
             .unwrap();
-    assert!(far, "due when the broker said");
+    assert!(far, "due when the broker asked for it");
 }
 
 #[tokio::test]
-async fn while_the_breaker_is_open_no_attempt_is_spent() {
-    let house = House::new().await;
+async fn an_open_breaker_costs_no_attempt() {
+    let fixture = Fixture::new().await;
     let broker = paper(json!([{ "times": 3, "do": { "fail": { "status": 503 } } }]));
     let breaker = json!({ "breaker": { "threshold": 1, "open_for": 0.2 }, "concurrency": 1 });
-    house.work(&settings(breaker), behind_http(&broker).await);
+    fixture.start_workers(&settings(breaker), over_http(&broker).await);
     for n in 0..3 {
-        house.post(order(&format!("k-{n}"))).await;
+        fixture.post(order(&format!("k-{n}"))).await;
     }
     eventually("all are sent", async || {
         let left: i64 = sqlx::query_scalar(
             "select count(*) from orders.outbox_orders where finished_at is null",
         )
-        .fetch_one(&house.pool)
+        .fetch_one(&fixture.pool)
         .await
         .unwrap();
         left == 0
@@ -126,7 +126,7 @@ async fn while_the_breaker_is_open_no_attempt_is_spent() {
     let spent: i64 = sqlx::query_scalar(
         "select sum(attempts) from orders.outbox_orders where status = 'succeeded'",
     )
-    .fetch_one(&house.pool)
+    .fetch_one(&fixture.pool)
     .await
     .unwrap();
     assert_eq!(
@@ -136,17 +136,17 @@ async fn while_the_breaker_is_open_no_attempt_is_spent() {
 }
 
 #[tokio::test]
-async fn a_broker_that_does_not_let_us_in_ends_no_order() {
+async fn refused_credentials_abort_no_order() {
     for status in ["401", "403", "407"] {
-        let house = House::new().await;
+        let fixture = Fixture::new().await;
         let broker = paper(
             json!([{ "times": 9, "do": { "fail": { "status": status.parse::<u16>().unwrap() } } }]),
         );
         let quick = settings(json!({ "max_attempts": 1, "concurrency": 1 }));
-        house.work(&quick, behind_http(&broker).await);
-        house.post(order("k-1")).await;
-        let view = eventually("it says why it waits", async || {
-            let view = house.get("k-1").await;
+        fixture.start_workers(&quick, over_http(&broker).await);
+        fixture.post(order("k-1")).await;
+        let view = eventually("it shows why it waits", async || {
+            let view = fixture.get("k-1").await;
             if view["outbox"]["last_error_code"] == status {
                 Ok(view)
             } else {
@@ -155,26 +155,26 @@ async fn a_broker_that_does_not_let_us_in_ends_no_order() {
         })
         .await;
         assert_eq!(view["status"], "accepted");
-        let view = house.stands("k-1", "succeeded").await;
+        let view = fixture.wait_for_status("k-1", "succeeded").await;
         assert_eq!(view["outbox"]["attempts"], 0, "{view}");
         assert_eq!(broker.orders()["k-1"].posts, 1);
     }
 }
 
 #[tokio::test]
-async fn a_broker_that_lets_nobody_in_is_left_alone_for_a_while() {
-    let house = House::new().await;
+async fn refused_credentials_open_the_breaker() {
+    let fixture = Fixture::new().await;
     let broker = paper(json!([{ "do": { "fail": { "status": 401 } } }]));
     let breaker = json!({ "breaker": { "threshold": 2, "open_for": 3600 }, "concurrency": 1 });
-    house.work(&settings(breaker), behind_http(&broker).await);
+    fixture.start_workers(&settings(breaker), over_http(&broker).await);
     for n in 0..5 {
-        house.post(order(&format!("k-{n}"))).await;
+        fixture.post(order(&format!("k-{n}"))).await;
     }
-    eventually("the breaker holds all of them back", async || {
+    eventually("the breaker is open", async || {
         let waiting: i64 = sqlx::query_scalar(
             "select count(*) from orders.outbox_orders where due > now() + interval '30 minutes' and attempts = 0",
         )
-        .fetch_one(&house.pool)
+        .fetch_one(&fixture.pool)
         .await
         .unwrap();
         waiting == 5
@@ -183,12 +183,12 @@ async fn a_broker_that_lets_nobody_in_is_left_alone_for_a_while() {
 }
 
 #[tokio::test]
-async fn a_client_error_without_a_reason_is_no_rejection() {
-    let house = House::new().await;
+async fn a_client_error_without_a_reason_code_is_not_a_rejection() {
+    let fixture = Fixture::new().await;
     let broker = paper(json!([{ "times": 2, "do": { "fail": { "status": 404 } } }]));
-    house.work(&settings(json!({})), behind_http(&broker).await);
-    house.post(order("k-1")).await;
-    let view = house.stands("k-1", "succeeded").await;
+    fixture.start_workers(&settings(json!({})), over_http(&broker).await);
+    fixture.post(order("k-1")).await;
+    let view = fixture.wait_for_status("k-1", "succeeded").await;
     assert_eq!(view["outbox"]["attempts"], 2, "{view}");
     assert_eq!(broker.orders()["k-1"].posts, 1);
 }
