@@ -1,6 +1,6 @@
 //! Rules for every source file.
 
-use std::{collections::BTreeSet, path::Path};
+use std::collections::BTreeSet;
 
 use crate::{files, read, root, with_ending};
 

@@ -17,7 +17,7 @@ use axum::{
     routing::{get, post, put},
 };
 use futures_util::{FutureExt, future::BoxFuture};
-use postrider_orders::broker::{Broker, Kind, Refusal};
+use postrider_orders::broker::{Broker, BrokerError, ErrorKind};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -164,32 +164,36 @@ impl Broker for SimulatedBroker {
         "simulated"
     }
 
-    fn send(&self, order: Value) -> BoxFuture<'_, Result<Value, Refusal>> {
+    fn send(&self, order: Value) -> BoxFuture<'_, Result<Value, BrokerError>> {
         async move {
             match self.submit(order).await {
                 Answer::Accepted(receipt) => Ok(receipt),
                 Answer::Rejected(reason) => {
                     let message = "the simulated broker rejected the order";
-                    Err(Refusal::rejected(&reason, message))
+                    Err(BrokerError::rejected(&reason, message))
                 }
-                Answer::NotOk(reason) => Err(Refusal::not_ok(&reason)),
+                Answer::NotOk(reason) => Err(BrokerError::not_accepted(&reason)),
                 Answer::Status(status, wait) => {
                     let wait = wait.map(Duration::from_secs);
-                    Err(Refusal::status(status, Kind::Uncertain, wait))
+                    Err(BrokerError::status(status, ErrorKind::Uncertain, wait))
                 }
                 Answer::HangUp => {
                     let message = "the simulated broker broke the connection";
-                    Err(Refusal::network("NETWORK_ERROR", Kind::Uncertain, message))
+                    Err(BrokerError::network(
+                        "NETWORK_ERROR",
+                        ErrorKind::Uncertain,
+                        message,
+                    ))
                 }
             }
         }
         .boxed()
     }
 
-    fn look_up<'a>(
+    fn find<'a>(
         &'a self,
         client_order_id: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Value>, Refusal>> {
+    ) -> BoxFuture<'a, Result<Option<Value>, BrokerError>> {
         async move { Ok(self.find(client_order_id)) }.boxed()
     }
 }

@@ -1,7 +1,7 @@
-//! The trading broker, as the worker sees it.
+//! The interface to the trading broker.
 //!
-//! What matters about a failed call is whether the broker may have the order nevertheless: if that is certain to be no,
-//! it may be sent again as if for the first time; if it is not, the broker is asked before anything is sent.
+//! What matters about a failed call is whether the broker may have the order anyway. If it certainly doesn't, the order can
+//! be sent again as if for the first time; otherwise the broker is queried before anything is sent.
 
 mod http;
 mod paper;
@@ -18,78 +18,78 @@ use serde_json::Value;
 pub use http::{HttpBroker, HttpSettings, Unusable};
 pub use paper::PaperBroker;
 
-/// The way to a broker.
+/// A trading broker.
 pub trait Broker: Send + Sync + 'static {
-    /// Its name in logs.
+    /// Name in logs.
     fn name(&self) -> &'static str;
 
-    /// Hands over an order: one flat object with its `client_order_id`. Gives what the broker said.
-    fn send(&self, order: Value) -> BoxFuture<'_, Result<Value, Refusal>>;
+    /// Sends an order: one flat object with its `client_order_id`. Returns the broker's response.
+    fn send(&self, order: Value) -> BoxFuture<'_, Result<Value, BrokerError>>;
 
-    /// What the broker said to this order, if it knows it.
-    fn look_up<'a>(
+    /// The broker's response to an order it knows.
+    fn find<'a>(
         &'a self,
         client_order_id: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Value>, Refusal>>;
+    ) -> BoxFuture<'a, Result<Option<Value>, BrokerError>>;
 }
 
-/// How a call came to nothing.
+/// What a failed call says about the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// The broker does not want this order, ever.
+pub enum ErrorKind {
+    /// The broker rejected the order for good.
     Rejected,
-    /// The broker has it not, and may take it another time.
-    NotTaken,
-    /// Nobody can say whether the broker has it.
+    /// The broker doesn't have the order and may accept it later.
+    NotAccepted,
+    /// Unknown whether the broker has the order.
     Uncertain,
-    /// The broker does not let us in, whatever the order: nothing is known of this one that was not known before.
-    NotLetIn,
+    /// The broker refuses our credentials: the call says nothing about the order.
+    Unauthorized,
 }
 
-/// A call that came to nothing.
+/// A failed call.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{failure}")]
-pub struct Refusal {
-    /// What is known about the order.
-    pub kind: Kind,
-    /// Why.
+pub struct BrokerError {
+    /// What it says about the order.
+    pub kind: ErrorKind,
+    /// Code, category and message.
     pub failure: Failure,
-    /// When to come again, if the broker said so.
+    /// When to retry, if the broker said so.
     pub retry_after: Option<Duration>,
-    /// What it shows about the broker itself.
-    pub shows: breaker::Outcome,
+    /// What it says about the broker's health.
+    pub health: breaker::Outcome,
 }
 
-impl Refusal {
+impl BrokerError {
     /// The broker rejected the order for this reason.
     #[must_use]
     pub fn rejected(reason_code: &str, message: &str) -> Self {
         Self {
-            kind: Kind::Rejected,
+            kind: ErrorKind::Rejected,
             failure: Failure::with_category(reason_code, Category::Data, message),
             retry_after: None,
-            shows: breaker::Outcome::Answered,
+            health: breaker::Outcome::Answered,
         }
     }
 
-    /// The broker answered, and did not take the order this time.
+    /// The broker responded but didn't accept the order this time.
     #[must_use]
-    pub fn not_ok(reason_code: &str) -> Self {
+    pub fn not_accepted(reason_code: &str) -> Self {
         Self {
-            kind: Kind::NotTaken,
+            kind: ErrorKind::NotAccepted,
             failure: Failure::with_category(
                 reason_code,
                 Category::System,
-                "the broker did not take the order",
+                "the broker did not accept the order",
             ),
             retry_after: None,
-            shows: breaker::Outcome::Answered,
+            health: breaker::Outcome::Answered,
         }
     }
 
     /// An HTTP status that is neither success nor rejection.
     #[must_use]
-    pub fn status(status: u16, kind: Kind, retry_after: Option<Duration>) -> Self {
+    pub fn status(status: u16, kind: ErrorKind, retry_after: Option<Duration>) -> Self {
         Self {
             kind,
             failure: Failure::with_category(
@@ -102,43 +102,45 @@ impl Refusal {
                 format!("the broker answered with status {status}"),
             ),
             retry_after,
-            shows: breaker::Outcome::of_status(status),
+            health: breaker::Outcome::of_status(status),
         }
     }
 
-    /// The broker wants other credentials, or none of ours. It is as good as away until somebody mends that.
+    /// The broker refuses our credentials. It counts as unavailable until that is fixed.
     #[must_use]
-    pub fn not_let_in(status: u16, retry_after: Option<Duration>) -> Self {
+    pub fn unauthorized(status: u16, retry_after: Option<Duration>) -> Self {
         let message = format!(
-            "the broker does not let us in (status {status}); check orders.broker.token and orders.broker.url"
+            "the broker refuses our credentials (status {status}); check orders.broker.token and orders.broker.url"
         );
         Self {
-            kind: Kind::NotLetIn,
+            kind: ErrorKind::Unauthorized,
             failure: Failure::with_category(&status.to_string(), Category::System, message),
             retry_after,
-            shows: breaker::Outcome::Unavailable,
+            health: breaker::Outcome::Unavailable,
         }
     }
 
-    /// The broker could not be reached at all, or was lost on the way.
+    /// The broker could not be reached, or the connection was lost.
     #[must_use]
-    pub fn network(code: &str, kind: Kind, message: impl std::fmt::Display) -> Self {
+    pub fn network(code: &str, kind: ErrorKind, message: impl std::fmt::Display) -> Self {
         Self {
             kind,
             failure: Failure::with_category(code, Category::Network, message),
             retry_after: None,
-            shows: breaker::Outcome::Unavailable,
+            health: breaker::Outcome::Unavailable,
         }
     }
 }
 
-/// An answer that says it took the order is one whose `status` is "ok".
-fn taken(answer: Value) -> Result<Value, Refusal> {
-    match answer.get("status").and_then(Value::as_str) {
-        Some("ok") => Ok(answer),
+/// A response accepts the order if its `status` is "ok".
+fn check_accepted(response: Value) -> Result<Value, BrokerError> {
+    match response.get("status").and_then(Value::as_str) {
+        Some("ok") => Ok(response),
         _ => {
-            let reason = answer.get("reason_code").and_then(Value::as_str);
-            Err(Refusal::not_ok(reason.unwrap_or("INTERNAL_ERROR")))
+            let reason = response.get("reason_code").and_then(Value::as_str);
+            Err(BrokerError::not_accepted(
+                reason.unwrap_or("INTERNAL_ERROR"),
+            ))
         }
     }
 }

@@ -22,7 +22,7 @@ use sqlx::PgPool;
 
 use crate::{
     OUTBOX_ORDERS, Settings,
-    broker::{Broker, Kind, Refusal},
+    broker::{Broker, BrokerError, ErrorKind},
     gauges,
     model::key,
     store::{self, SendCheck},
@@ -49,13 +49,13 @@ enum Attempt {
     /// The broker accepted the order.
     Accepted(Value),
     /// Retry, which spends an attempt.
-    Failed { error: Refusal, not_sent: bool },
+    Failed { error: BrokerError, not_sent: bool },
     /// The order must not be sent any more.
     Dead(Failure),
     /// Try again later without spending an attempt.
     Snooze(Duration),
     /// The same, and the error is shown on the order.
-    Blocked { error: Refusal, not_sent: bool },
+    Blocked { error: BrokerError, not_sent: bool },
 }
 
 /// The worker that sends orders.
@@ -162,7 +162,7 @@ impl Sender {
             }
             Err(error) => {
                 // An earlier attempt with an unknown outcome may still arrive, whatever this one tells us.
-                let not_sent = error.kind != Kind::Uncertain && !order.sent;
+                let not_sent = error.kind != ErrorKind::Uncertain && !order.sent;
                 not_accepted(error, not_sent)
             }
         })
@@ -173,7 +173,7 @@ impl Sender {
         let _entry = self.limiter.enter().await;
         let found = self
             .breaker
-            .call(self.broker.look_up(&order.key), classify)
+            .call(self.broker.find(&order.key), classify)
             .await;
         match found {
             Err(open) => Some(Attempt::Snooze(open.retry_after)),
@@ -184,8 +184,8 @@ impl Sender {
     }
 
     /// A broker that already has the order may answer a repetition with a conflict, so ask what it has.
-    async fn resolve_conflict(&self, order: &ClaimedOrder, error: Refusal) -> Attempt {
-        match self.broker.look_up(&order.key).await {
+    async fn resolve_conflict(&self, order: &ClaimedOrder, error: BrokerError) -> Attempt {
+        match self.broker.find(&order.key).await {
             Ok(Some(response)) => Attempt::Accepted(response),
             Ok(None) => not_accepted(error, !order.sent),
             Err(unknown) => not_accepted(unknown, false),
@@ -230,7 +230,7 @@ impl Sender {
             }
             Attempt::Failed { error, not_sent } => {
                 let after = error.retry_after;
-                let failure = if not_sent || error.kind != Kind::Uncertain {
+                let failure = if not_sent || error.kind != ErrorKind::Uncertain {
                     error.failure
                 } else {
                     uncertain(&error.failure)
@@ -321,27 +321,29 @@ fn broker_request(order: &ClaimedOrder) -> Value {
     Value::Object(request)
 }
 
-fn classify<T>(result: &Result<T, Refusal>) -> breaker::Outcome {
+fn classify<T>(result: &Result<T, BrokerError>) -> breaker::Outcome {
     match result {
         Ok(_) => breaker::Outcome::Answered,
-        Err(error) => error.shows,
+        Err(error) => error.health,
     }
 }
 
 /// `not_sent`: the broker doesn't have the order, and no earlier attempt can still deliver it.
-fn not_accepted(error: Refusal, not_sent: bool) -> Attempt {
+fn not_accepted(error: BrokerError, not_sent: bool) -> Attempt {
     match error.kind {
-        Kind::NotLetIn => Attempt::Blocked { error, not_sent },
-        Kind::Rejected | Kind::NotTaken | Kind::Uncertain => Attempt::Failed { error, not_sent },
+        ErrorKind::Unauthorized => Attempt::Blocked { error, not_sent },
+        ErrorKind::Rejected | ErrorKind::NotAccepted | ErrorKind::Uncertain => {
+            Attempt::Failed { error, not_sent }
+        }
     }
 }
 
-fn may_be_duplicate(order: &ClaimedOrder, error: &Refusal) -> bool {
+fn may_be_duplicate(order: &ClaimedOrder, error: &BrokerError) -> bool {
     let code = error.failure.code();
     match error.kind {
-        Kind::Rejected => order.sent || code == "409" || code.contains("DUPLICATE"),
-        Kind::NotTaken => code == "409",
-        Kind::Uncertain | Kind::NotLetIn => false,
+        ErrorKind::Rejected => order.sent || code == "409" || code.contains("DUPLICATE"),
+        ErrorKind::NotAccepted => code == "409",
+        ErrorKind::Uncertain | ErrorKind::Unauthorized => false,
     }
 }
 

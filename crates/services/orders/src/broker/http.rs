@@ -1,4 +1,4 @@
-//! A broker behind HTTP: `POST {url}/orders`, `GET {url}/orders/{client_order_id}`.
+//! A broker over HTTP: `POST {url}/orders`, `GET {url}/orders/{client_order_id}`.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use reqwest::{Client, Response, StatusCode};
 use serde_json::Value;
 use url::Url;
 
-use super::{Broker, Kind, Refusal, taken};
+use super::{Broker, BrokerError, ErrorKind, check_accepted};
 
-/// No broker has more to say about one order.
-const LONGEST_ANSWER: usize = 256 * 1024;
+/// Maximum size of a response body, in bytes.
+const MAX_RESPONSE: usize = 256 * 1024;
 
 /// Where the broker is and how to speak to it.
 #[derive(Clone)]
@@ -47,68 +47,74 @@ impl HttpBroker {
         })
     }
 
-    async fn post(&self, order: Value) -> Result<Value, Refusal> {
+    async fn post(&self, order: Value) -> Result<Value, BrokerError> {
         let url = self.address(&["orders"])?;
         let response = self.call(self.client.post(url).json(&order)).await?;
         let status = response.status();
         if status.is_success() {
-            return taken(body(response).await?);
+            return check_accepted(body(response).await?);
         }
         let wait = retry_after(response.headers());
         if !status.is_client_error() || is_transient(status) {
-            // A time-out that the broker itself reports says nothing about what it did before.
+            // A timeout that the broker reports says nothing about what it did before.
             let kind = match status.as_u16() {
-                425 | 429 => Kind::NotTaken,
-                _ => Kind::Uncertain,
+                425 | 429 => ErrorKind::NotAccepted,
+                _ => ErrorKind::Uncertain,
             };
-            return Err(Refusal::status(status.as_u16(), kind, wait));
+            return Err(BrokerError::status(status.as_u16(), kind, wait));
         }
-        // Only a broker that gives its reason speaks about the order. What else answers with a 4xx (a gateway, a wrong
-        // address, a token that has run out) would answer so to every order, and must not end them all.
-        let said = body(response).await.unwrap_or_default();
-        let text = |name: &str| said.get(name).and_then(Value::as_str);
+        // Only a 4xx with a reason code is about the order. Any other 4xx (a gateway, a wrong URL, an expired token) would
+        // come for every order and must not abort them all.
+        let details = body(response).await.unwrap_or_default();
+        let text = |name: &str| details.get(name).and_then(Value::as_str);
         match text("reason_code").filter(|reason| !reason.is_empty()) {
             Some(reason) => {
                 let message = text("message").or_else(|| text("detail")).map_or_else(
                     || format!("the broker rejected the order with status {status}"),
                     str::to_owned,
                 );
-                Err(Refusal::rejected(reason, &message))
+                Err(BrokerError::rejected(reason, &message))
             }
-            None if is_about_us(status) => Err(Refusal::not_let_in(status.as_u16(), wait)),
-            None => Err(Refusal::status(status.as_u16(), Kind::NotTaken, wait)),
+            None if is_unauthorized(status) => {
+                Err(BrokerError::unauthorized(status.as_u16(), wait))
+            }
+            None => Err(BrokerError::status(
+                status.as_u16(),
+                ErrorKind::NotAccepted,
+                wait,
+            )),
         }
     }
 
-    async fn get(&self, client_order_id: &str) -> Result<Option<Value>, Refusal> {
+    async fn get(&self, client_order_id: &str) -> Result<Option<Value>, BrokerError> {
         let url = self.address(&["orders", client_order_id])?;
         let response = self.call(self.client.get(url)).await?;
         let status = response.status();
         if status.is_success() {
-            return body(response).await.and_then(taken).map(Some);
+            return body(response).await.and_then(check_accepted).map(Some);
         }
         if status == StatusCode::NOT_FOUND {
             return Ok(None);
         }
-        // Whatever else it says, it did not say that it has not got the order.
+        // Anything else doesn't say that the broker lacks the order.
         let wait = retry_after(response.headers());
-        Err(if is_about_us(status) {
-            Refusal::not_let_in(status.as_u16(), wait)
+        Err(if is_unauthorized(status) {
+            BrokerError::unauthorized(status.as_u16(), wait)
         } else {
-            Refusal::status(status.as_u16(), Kind::Uncertain, wait)
+            BrokerError::status(status.as_u16(), ErrorKind::Uncertain, wait)
         })
     }
 
-    fn address(&self, segments: &[&str]) -> Result<Url, Refusal> {
+    fn address(&self, segments: &[&str]) -> Result<Url, BrokerError> {
         http_client::below(&self.base, segments).ok_or_else(|| {
-            Refusal::rejected(
+            BrokerError::rejected(
                 "UNSENDABLE_KEY",
                 "the idempotency_key can't be part of an address at the broker",
             )
         })
     }
 
-    async fn call(&self, request: reqwest::RequestBuilder) -> Result<Response, Refusal> {
+    async fn call(&self, request: reqwest::RequestBuilder) -> Result<Response, BrokerError> {
         let request = match &self.token {
             Some(token) => request.bearer_auth(token),
             None => request,
@@ -122,48 +128,48 @@ impl Broker for HttpBroker {
         "http"
     }
 
-    fn send(&self, order: Value) -> BoxFuture<'_, Result<Value, Refusal>> {
+    fn send(&self, order: Value) -> BoxFuture<'_, Result<Value, BrokerError>> {
         self.post(order).boxed()
     }
 
-    fn look_up<'a>(
+    fn find<'a>(
         &'a self,
         client_order_id: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Value>, Refusal>> {
+    ) -> BoxFuture<'a, Result<Option<Value>, BrokerError>> {
         self.get(client_order_id).boxed()
     }
 }
 
-/// The broker, or what stands before it, does not let us in: that is no word about an order.
-const fn is_about_us(status: StatusCode) -> bool {
+/// The broker, or a gateway in front of it, refuses our credentials, which says nothing about an order.
+const fn is_unauthorized(status: StatusCode) -> bool {
     matches!(status.as_u16(), 401 | 403 | 407)
 }
 
-/// The answer's JSON. One that breaks off or can't be read came from a broker that may well have the order.
-async fn body(response: Response) -> Result<Value, Refusal> {
-    let unreadable = |why: &str| Refusal {
-        shows: breaker::Outcome::Answered,
-        ..Refusal::network(
+/// The response's JSON. If it is incomplete or unreadable, the broker may well have the order.
+async fn body(response: Response) -> Result<Value, BrokerError> {
+    let unreadable = |why: &str| BrokerError {
+        health: breaker::Outcome::Answered,
+        ..BrokerError::network(
             "UNREADABLE_ANSWER",
-            Kind::Uncertain,
-            format!("the broker's answer {why}"),
+            ErrorKind::Uncertain,
+            format!("the broker's response {why}"),
         )
     };
-    let bytes = match http_client::body(response, LONGEST_ANSWER).await {
+    let bytes = match http_client::body(response, MAX_RESPONSE).await {
         Ok(bytes) => bytes,
         Err(Unread::Lost(error)) => return Err(lost(error)),
         Err(Unread::TooLong { .. }) => return Err(unreadable("is too long")),
     };
-    serde_json::from_slice(&bytes).map_err(|_| unreadable("is no JSON"))
+    serde_json::from_slice(&bytes).map_err(|_| unreadable("is not JSON"))
 }
 
-/// A call without an answer. If not even a connection was made, nothing can have arrived.
-fn lost(lost: Lost) -> Refusal {
+/// A call without a response. If no connection was made, nothing can have arrived.
+fn lost(lost: Lost) -> BrokerError {
     let kind = if lost.may_have_arrived {
-        Kind::Uncertain
+        ErrorKind::Uncertain
     } else {
-        Kind::NotTaken
+        ErrorKind::NotAccepted
     };
-    let message = format!("the broker gave no answer: {}", lost.message);
-    Refusal::network(lost.code, kind, message)
+    let message = format!("no response from the broker: {}", lost.message);
+    BrokerError::network(lost.code, kind, message)
 }

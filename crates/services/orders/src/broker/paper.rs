@@ -7,7 +7,7 @@ use futures_util::{FutureExt, future::BoxFuture};
 use serde_json::{Value, json};
 use sqlx::PgPool;
 
-use super::{Broker, Kind, Refusal};
+use super::{Broker, BrokerError, ErrorKind};
 
 const INSERT: &str = "
 insert into orders.paper_orders (client_order_id, request) values ($1, $2) on conflict (client_order_id) do nothing";
@@ -26,21 +26,21 @@ impl PaperBroker {
         Self { pool }
     }
 
-    async fn find(&self, id: &str) -> Result<Option<Value>, sqlx::Error> {
+    async fn receipt(&self, id: &str) -> Result<Option<Value>, sqlx::Error> {
         let select = sqlx::query_scalar(SELECT).bind(id);
         let number: Option<i64> = select.fetch_optional(&self.pool).await?;
         Ok(number
             .map(|number| json!({ "broker_order_id": format!("paper-{number}"), "status": "ok" })))
     }
 
-    async fn accept(&self, order: Value) -> Result<Value, Refusal> {
+    async fn accept(&self, order: Value) -> Result<Value, BrokerError> {
         let Some(id) = order["client_order_id"].as_str().map(str::to_owned) else {
             let message = "the paper broker needs a client_order_id";
-            return Err(Refusal::rejected("CLIENT_ORDER_ID_MISSING", message));
+            return Err(BrokerError::rejected("CLIENT_ORDER_ID_MISSING", message));
         };
         let insert = sqlx::query(INSERT).bind(&id).bind(order);
         insert.execute(&self.pool).await.map_err(unavailable)?;
-        let receipt = self.find(&id).await.map_err(unavailable)?;
+        let receipt = self.receipt(&id).await.map_err(unavailable)?;
         receipt.ok_or_else(|| unavailable(sqlx::Error::RowNotFound))
     }
 }
@@ -50,20 +50,20 @@ impl Broker for PaperBroker {
         "paper"
     }
 
-    fn send(&self, order: Value) -> BoxFuture<'_, Result<Value, Refusal>> {
+    fn send(&self, order: Value) -> BoxFuture<'_, Result<Value, BrokerError>> {
         self.accept(order).boxed()
     }
 
-    fn look_up<'a>(
+    fn find<'a>(
         &'a self,
         client_order_id: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Value>, Refusal>> {
-        async move { self.find(client_order_id).await.map_err(unavailable) }.boxed()
+    ) -> BoxFuture<'a, Result<Option<Value>, BrokerError>> {
+        async move { self.receipt(client_order_id).await.map_err(unavailable) }.boxed()
     }
 }
 
 /// Without its database the paper broker can't answer, like a broker that can't be reached.
-fn unavailable(error: sqlx::Error) -> Refusal {
+fn unavailable(error: sqlx::Error) -> BrokerError {
     let message = format!("the paper broker's database is unavailable: {error}");
-    Refusal::network("NETWORK_ERROR", Kind::Uncertain, message)
+    BrokerError::network("NETWORK_ERROR", ErrorKind::Uncertain, message)
 }

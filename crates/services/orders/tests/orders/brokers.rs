@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use axum::{Router, http::StatusCode, routing::post};
 use futures_util::future::BoxFuture;
-use postrider_orders::broker::{Broker, Refusal};
+use postrider_orders::broker::{Broker, BrokerError};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -25,7 +25,7 @@ async fn a_forgetful_broker_gets_the_same_client_order_id_again() {
         .send(json!({ "client_order_id": "k-1", "symbol": "ACME" }))
         .await
         .unwrap();
-    assert_eq!(adapter.look_up("k-1").await.unwrap(), None, "it forgot");
+    assert_eq!(adapter.find("k-1").await.unwrap(), None, "it forgot");
     fixture.start_workers(&settings(json!({})), adapter);
     let view = fixture.wait_for_status("k-1", "succeeded").await;
     assert_eq!(view["result"]["broker_order_id"], "paper-1");
@@ -84,12 +84,12 @@ impl Broker for RecordingBroker {
         "clocked"
     }
 
-    fn send(&self, _: Value) -> BoxFuture<'_, Result<Value, Refusal>> {
+    fn send(&self, _: Value) -> BoxFuture<'_, Result<Value, BrokerError>> {
         self.0.lock().unwrap().push(Instant::now());
         Box::pin(async { Ok(json!({ "broker_order_id": "x", "status": "ok" })) })
     }
 
-    fn look_up<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Option<Value>, Refusal>> {
+    fn find<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Option<Value>, BrokerError>> {
         Box::pin(async { Ok(None) })
     }
 }

@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use postrider::lease::{Claim, Queue};
 use postrider_orders::{
     OUTBOX_ORDERS,
-    broker::{Broker, Refusal},
+    broker::{Broker, BrokerError},
     cleaning,
 };
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ impl Broker for LostResponses {
         "forgetful"
     }
 
-    fn send(&self, order: Value) -> BoxFuture<'_, Result<Value, Refusal>> {
+    fn send(&self, order: Value) -> BoxFuture<'_, Result<Value, BrokerError>> {
         Box::pin(async move {
             let answer = self.0.send(order).await;
             if self.1.fetch_add(1, Ordering::SeqCst) == 0 {
@@ -55,8 +55,8 @@ impl Broker for LostResponses {
         })
     }
 
-    fn look_up<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Value>, Refusal>> {
-        self.0.look_up(id)
+    fn find<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Value>, BrokerError>> {
+        self.0.find(id)
     }
 }
 
@@ -241,14 +241,14 @@ impl Broker for BarrierBroker {
         "four"
     }
 
-    fn send(&self, _: Value) -> BoxFuture<'_, Result<Value, Refusal>> {
+    fn send(&self, _: Value) -> BoxFuture<'_, Result<Value, BrokerError>> {
         Box::pin(async move {
             self.0.wait().await;
             Ok(json!({ "broker_order_id": "x", "status": "ok" }))
         })
     }
 
-    fn look_up<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Option<Value>, Refusal>> {
+    fn find<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Option<Value>, BrokerError>> {
         Box::pin(async { Ok(None) })
     }
 }

@@ -6,7 +6,7 @@ use axum::http::Method;
 use futures_util::future::{BoxFuture, join_all};
 use postrider_orders::{
     Ordering,
-    broker::{Broker, Kind, Refusal},
+    broker::{Broker, BrokerError, ErrorKind},
 };
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ impl Broker for RecordingBroker {
         "watched"
     }
 
-    fn send(&self, order: Value) -> BoxFuture<'_, Result<Value, Refusal>> {
+    fn send(&self, order: Value) -> BoxFuture<'_, Result<Value, BrokerError>> {
         Box::pin(async move {
             let id = order["client_order_id"].as_str().unwrap();
             self.record(id, "begins");
@@ -48,14 +48,14 @@ impl Broker for RecordingBroker {
             };
             if stumbles {
                 self.record(id, "stumbles");
-                return Err(Refusal::status(503, Kind::NotTaken, None));
+                return Err(BrokerError::status(503, ErrorKind::NotAccepted, None));
             }
             self.record(id, "ends");
             Ok(json!({ "broker_order_id": id, "status": "ok" }))
         })
     }
 
-    fn look_up<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Option<Value>, Refusal>> {
+    fn find<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Option<Value>, BrokerError>> {
         Box::pin(async { Ok(None) })
     }
 }
