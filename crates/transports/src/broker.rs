@@ -1,19 +1,23 @@
-//! What all transports through a broker outside share.
+//! What all transports over a message broker share.
 //!
-//! Publishing goes straight to the broker. Consuming goes through the consumer's own database: an *intake* takes messages from the
-//! broker in its order, stores them for the group (each once, by its id), and acknowledges them after that commit. From
-//! there they are deliveries like those of the Postgres transport, with the same leases, retries, order per key and
-//! dead letters. So the broker is never held up by a message that fails, waits or kills, no matter for how long; a retry may
-//! be due in an hour without a partition, a queue or an acknowledgement deadline standing in its way; and operators find
-//! every dead letter in one place. `docs/decisions` has the reasons.
+//! Publishing goes straight to the broker. Consuming goes through the consumer's own database: an *intake* reads messages from
+//! the broker in order, stores them for the group (each once, by its id), and acknowledges them after that commit. From there
+//! they are deliveries like those of the Postgres transport, with the same leases, retries, order per key and dead
+//! letters. So a message that fails, waits or crashes its worker never blocks the broker, however long that takes; a retry
+//! can be due in an hour without occupying a partition, a queue or an acknowledgement deadline; and operators find every
+//! dead letter in one place. `docs/decisions` has the reasons.
 //!
-//! What a broker must bring is small: [`Broker`] publishes and declares, [`Source`] reads in order.
+//! A broker implements little: [`Broker`] publishes and declares, [`Source`] reads in order.
+//!
+//! Declaring and subscribing retry transient broker errors (a node that restarts, a coordinator that moves, an election) with
+//! backoff for up to [`Options::declare_timeout`]. Permanent errors (authorization, configuration) fail at once.
 
+mod backoff;
 mod consumer;
 mod envelope;
 mod intake;
+mod key_order;
 mod names;
-mod waves;
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,24 +32,27 @@ use sqlx::PgPool;
 use crate::PostgresTransport;
 use consumer::BrokerConsumer;
 
+pub(crate) use backoff::Backoff;
 #[cfg(any(feature = "nats", feature = "rabbitmq"))]
 pub(crate) use envelope::KEY;
-pub(crate) use envelope::{Arrival, ID, fields};
-pub(crate) use names::{hash, plain};
+pub(crate) use envelope::{ID, Incoming, encode_headers};
+pub(crate) use names::{sanitize, stable_id};
 
 /// Any error of a client library.
 pub(crate) type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// A broker, as far as publishing and declaring go. It may be away: every call says so and tries anew.
+/// The publishing and declaring side of a broker. Every call reconnects if the connection is lost.
 pub(crate) trait Broker: Send + Sync + fmt::Debug {
     /// Its name in configuration and metrics.
     fn name(&self) -> &'static str;
 
-    /// Publishes messages of which no two have the same topic and key, and waits for the broker's confirmations.
+    /// Publishes messages, no two of which share a topic and key, and waits for the broker's confirmations.
     fn publish<'a>(&'a self, batch: Vec<&'a Message>) -> BoxFuture<'a, Vec<Published>>;
 
-    /// Makes the subscription durable at the broker: from now on, what comes to the topic waits for the group. These other
-    /// groups may have subscribed before; never called twice at once for one topic and group.
+    /// Makes the subscription durable at the broker: from now on, the broker keeps the topic's messages for the group.
+    /// `others` are groups that may have subscribed earlier. Idempotent; never called concurrently for one topic and group.
+    ///
+    /// A single attempt with a bounded duration: the caller retries transient errors.
     fn declare<'a>(
         &'a self,
         topic: &'a str,
@@ -53,29 +60,32 @@ pub(crate) trait Broker: Send + Sync + fmt::Debug {
         others: &'a [String],
     ) -> BoxFuture<'a, Result<(), TransportError>>;
 
-    /// Where this group's messages of these topics come from; each source keeps its own order.
+    /// The sources of this group's messages of these topics; each source keeps its own order.
     fn sources(&self, group: &str, topics: &[String]) -> Vec<Box<dyn Source>>;
 }
 
-/// Messages of a group in the broker's order. A source that lost its connection makes a new one at the next call.
+/// Messages of a group in the broker's order. A source that lost its connection reconnects at the next call.
 pub(crate) trait Source: Send + Sync {
-    /// The next messages, in order; none after this wait. Those of the fetch before are stored; if they could not be
-    /// acknowledged they may come again.
+    /// The next messages, in order; empty if none come within `wait`. The messages of the previous fetch are stored; if they
+    /// could not be acknowledged they may come again.
     fn fetch(&mut self, wait: Duration) -> BoxFuture<'_, Result<Vec<Message>, TransportError>>;
 
-    /// All that was fetched last is ours now.
+    /// Acknowledges everything that the last fetch returned.
     fn acknowledge(&mut self) -> BoxFuture<'_, Result<(), TransportError>>;
 
-    /// Nothing is wanted for this long; the broker must not take us for dead.
-    fn rest(&mut self, how_long: Duration) -> BoxFuture<'_, ()>;
+    /// Fetches nothing for this long, while staying alive in the broker's eyes.
+    fn pause(&mut self, duration: Duration) -> BoxFuture<'_, ()>;
 }
 
-/// How messages are brought to and from the broker.
+/// How a broker transport declares and buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Declare topics, exchanges, queues and streams that are missing. Otherwise somebody else must.
+    /// Create missing topics, exchanges, queues and streams. If false, they must exist already.
     pub declare: bool,
-    /// So many messages of a group wait in the database at most; then the broker keeps the rest until half are handled.
+    /// How long declaring and subscribing retry transient broker errors.
+    pub declare_timeout: Duration,
+    /// Maximum number of a group's unfinished messages in the database. Above it, the broker keeps the rest until half of
+    /// them are handled.
     pub backlog: u32,
 }
 
@@ -83,12 +93,13 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             declare: true,
+            declare_timeout: Duration::from_secs(30),
             backlog: 10_000,
         }
     }
 }
 
-/// A transport through a broker. Cheap to clone.
+/// A transport over a broker. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct BrokerTransport {
     broker: Arc<dyn Broker>,
@@ -112,13 +123,19 @@ impl BrokerTransport {
     async fn declare(&self, topic: &str, group: &str) -> Result<(), TransportError> {
         if self.options.declare {
             let known = self.known(&[topic]).await?;
-            self.declare_among(topic, group, &known).await?;
+            let mut backoff = Backoff::within(self.options.declare_timeout);
+            while let Err(error) = self.declare_once(topic, group, &known).await {
+                if !error.is_transient() || !backoff.wait().await {
+                    return Err(error);
+                }
+                tracing::info!(%error, topic, group, broker = self.broker.name(), "subscribing met a transient error; retrying");
+            }
         }
-        // Also as a row: who subscribed is known in one place, whatever the transport.
+        // Also as a row, so that one table lists all subscriptions of every transport.
         Transport::declare(&self.local, topic, group).await
     }
 
-    async fn declare_among(
+    async fn declare_once(
         &self,
         topic: &str,
         group: &str,
@@ -129,40 +146,40 @@ impl BrokerTransport {
             .filter(|(of, other)| of == topic && other != group)
             .map(|(_, other)| other.clone())
             .collect();
-        // Held while the broker is called, which nothing but another declaration of the same pair waits for.
-        let lock = self.local.declaring(topic, group).await;
-        let lock = lock.map_err(|error| self.trouble(error))?;
+        // Held during the broker call. Only another declaration of the same pair waits for it.
+        let lock = self.local.lock_declaration(topic, group).await;
+        let lock = lock.map_err(|error| self.database_error(error))?;
         let declared = self.broker.declare(topic, group, &others).await;
-        // What is not rolled back now is when the connection is used again.
+        // If this rollback fails, the connection rolls back before its next use.
         let _ = lock.rollback().await;
         declared
     }
 
-    /// Who subscribed to these topics, as far as this database knows.
+    /// The subscriptions to these topics that this database knows.
     async fn known(&self, topics: &[&str]) -> Result<Vec<(String, String)>, TransportError> {
         let known = self.local.subscriptions(topics).await;
-        known.map_err(|error| self.trouble(error))
+        known.map_err(|error| self.database_error(error))
     }
 
-    fn trouble(&self, error: sqlx::Error) -> TransportError {
+    fn database_error(&self, error: sqlx::Error) -> TransportError {
         TransportError::of_engine(self.broker.name(), Error::Database(error))
     }
 
-    /// Brings subscriptions that are rows of this database (a service's migrations make them) to the broker. True if
-    /// there are any for these topics.
+    /// Declares subscriptions that are rows of this database (a service's migrations insert them) at the broker. True if there
+    /// are any for these topics. A single attempt: the outbox retries the batch.
     async fn announce(&self, topics: &[&str]) -> Result<bool, TransportError> {
         let known = self.known(topics).await?;
         for (topic, group) in &known {
-            self.declare_among(topic, group, &known).await?;
+            self.declare_once(topic, group, &known).await?;
         }
         Ok(!known.is_empty())
     }
 
-    /// A topic that the broker does not know may be one whose subscriptions it has not heard of yet.
+    /// Publishes a batch. If the broker doesn't know a topic, its subscriptions may exist only in the database yet.
     async fn publish(&self, batch: &[Message]) -> Vec<Published> {
-        let mut answers = waves::publish(&*self.broker, batch).await;
+        let mut answers = key_order::publish(&*self.broker, batch).await;
         let unroutable: Vec<usize> = (0..answers.len())
-            .filter(|place| answers[*place] == Published::Unroutable)
+            .filter(|index| answers[*index] == Published::Unroutable)
             .collect();
         if unroutable.is_empty() || !self.options.declare {
             return answers;
@@ -174,25 +191,26 @@ impl BrokerTransport {
             Ok(true) => {}
             Ok(false) => return answers,
             Err(error) => {
-                let failure = away(self.broker.name(), &error);
-                for place in unroutable {
-                    answers[place] = Published::Unavailable(failure.clone());
+                let failure = unavailable_failure(self.broker.name(), &error);
+                for index in unroutable {
+                    answers[index] = Published::Unavailable(failure.clone());
                 }
                 return answers;
             }
         }
-        // Whatever was held back behind an unroutable message goes with it, in the same order.
+        // Messages that waited behind an unroutable one are published with it, in the same order.
         let again: Vec<usize> = (0..answers.len())
-            .filter(|place| {
-                answers[*place] == Published::Unroutable || waves::waits(&answers[*place])
+            .filter(|index| {
+                answers[*index] == Published::Unroutable
+                    || key_order::is_held_back(&answers[*index])
             })
             .collect();
-        let messages: Vec<Message> = again.iter().map(|place| batch[*place].clone()).collect();
-        for (place, answer) in again
+        let messages: Vec<Message> = again.iter().map(|index| batch[*index].clone()).collect();
+        for (index, answer) in again
             .iter()
-            .zip(waves::publish(&*self.broker, &messages).await)
+            .zip(key_order::publish(&*self.broker, &messages).await)
         {
-            answers[*place] = answer;
+            answers[*index] = answer;
         }
         answers
     }
@@ -207,7 +225,7 @@ impl Transport for BrokerTransport {
         Box::pin(self.publish(batch))
     }
 
-    /// Publishing is not in the database; deliveries are, which a consumer says itself.
+    /// Publishing is outside the database. Deliveries are inside, which the consumer reports itself.
     fn shares<'a>(&'a self, _pool: &'a PgPool) -> BoxFuture<'a, Result<bool, TransportError>> {
         Box::pin(async { Ok(false) })
     }
@@ -244,14 +262,28 @@ impl Transport for BrokerTransport {
     }
 }
 
-/// The broker can't be reached, or takes nothing just now.
-pub(crate) fn away(broker: &str, error: &dyn fmt::Display) -> Failure {
+/// The broker is unreachable or accepts nothing at present.
+pub(crate) fn unavailable_failure(broker: &str, error: &dyn fmt::Display) -> Failure {
     let code = format!("{}_UNAVAILABLE", broker.to_ascii_uppercase());
     Failure::with_category(&code, Category::Network, error)
 }
 
-/// The broker will never take this message.
-pub(crate) fn refused(broker: &str, error: &dyn fmt::Display) -> Failure {
+/// The broker rejects this message permanently.
+#[cfg(any(feature = "kafka", feature = "nats"))]
+pub(crate) fn rejected_failure(broker: &str, error: &dyn fmt::Display) -> Failure {
     let code = format!("{}_REFUSED", broker.to_ascii_uppercase());
     Failure::with_category(&code, Category::Data, error)
+}
+
+/// A client library's error as the transport's: transient, so that the same call may succeed later, or permanent.
+pub(crate) fn transport_error(
+    transport: &'static str,
+    source: Cause,
+    permanent: bool,
+) -> TransportError {
+    if permanent {
+        TransportError::Refused { transport, source }
+    } else {
+        TransportError::Unavailable { transport, source }
+    }
 }

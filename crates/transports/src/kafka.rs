@@ -1,11 +1,11 @@
 //! Apache Kafka.
 //!
-//! A topic is a topic, a group a consumer group; the ordering key is the record's key, so that a key stays in one
-//! partition. The producer is idempotent and waits for all in-sync replicas. Offsets are committed after our own commit;
-//! a partition whose messages wait here too long is paused. A topic that does not exist is unroutable: it is never created
-//! by publishing.
+//! A topic is a Kafka topic, a group a consumer group; the ordering key is the record key, so all messages of a key are in
+//! one partition. The producer is idempotent and waits for all in-sync replicas. Offsets are committed after our own commit.
+//! While the backlog is full, partitions are paused. Publishing never creates a topic: a missing topic is unroutable.
 
 mod admin;
+mod error;
 mod produce;
 mod source;
 
@@ -20,21 +20,21 @@ use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaError;
 
 use crate::PostgresTransport;
-use crate::broker::{Broker, BrokerTransport, Cause, Options, Source, plain};
-use produce::Sender;
+use crate::broker::{Broker, BrokerTransport, Options, Source, sanitize};
+use error::classify;
+use produce::Producer;
 use source::KafkaSource;
 
 /// The transport's name in configuration and metrics.
 pub const NAME: &str = "kafka";
 
-/// What a broker's answer may take.
-const ANSWER: Duration = Duration::from_secs(10);
-/// The outbox's limit, twice: for headers, and for what the format adds.
-const MOST_BYTES: &str = "2097152";
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Twice the outbox's limit, to leave room for headers and encoding.
+const MAX_MESSAGE_BYTES: &str = "2097152";
 
-/// A transport through the Kafka brokers at this address (`kafka://host:port,host:port`). It connects when it is first used.
+/// A transport over the Kafka brokers at this URL (`kafka://host:port,host:port`). It connects at the first use.
 ///
-/// Settings of the client library may follow after a question mark, such as `?client.rack=…&linger.ms=…`.
+/// The URL's query sets options of the client library, e.g. `?client.rack=…&linger.ms=…`.
 #[must_use]
 pub fn transport(
     url: &str,
@@ -45,7 +45,7 @@ pub fn transport(
     let broker = Kafka {
         config: config(url),
         replicas: i32::try_from(replicas).ok().filter(|count| *count > 0),
-        sender: Sender::default(),
+        producer: Producer::default(),
         declared: Mutex::default(),
     };
     BrokerTransport::new(broker, local, options)
@@ -54,14 +54,14 @@ pub fn transport(
 #[derive(Debug)]
 struct Kafka {
     config: ClientConfig,
-    /// None: as the brokers are configured.
+    /// None: the brokers' default.
     replicas: Option<i32>,
-    sender: Sender,
-    /// What is surely there: topic and group.
+    producer: Producer,
+    /// Topics and groups that are known to be declared.
     declared: Mutex<HashSet<(String, String)>>,
 }
 
-/// What producers, consumers and administration share.
+/// The settings that producers, consumers and admin clients share.
 fn config(url: &str) -> ClientConfig {
     let rest = url.trim_start_matches("kafka://");
     let (servers, settings) = rest.split_once('?').unwrap_or((rest, ""));
@@ -80,39 +80,39 @@ fn config(url: &str) -> ClientConfig {
     config
 }
 
-/// Why nobody can use this address, as far as that shows without a broker.
+/// Why this URL is invalid, as far as the client library can tell without a broker.
 #[must_use]
-pub fn unusable(url: &str) -> Option<String> {
+pub fn url_error(url: &str) -> Option<String> {
     let config = config(url);
     match config.create_native_config() {
-        // Not the value: it may be a secret.
-        Err(KafkaError::ClientConfig(_, why, key, _)) => return Some(format!("{key}: {why}")),
+        // Without the value, which may be a secret.
+        Err(KafkaError::ClientConfig(_, reason, key, _)) => {
+            return Some(format!("{key}: {reason}"));
+        }
         Err(error) => return Some(error.to_string()),
         Ok(_) => {}
     }
-    // The library itself would only say so when it is first used.
+    // The library itself reports this only at the first use.
     let mechanism = config
         .get("sasl.mechanisms")
         .or_else(|| config.get("sasl.mechanism"))?;
     (mechanism != "PLAIN").then(|| {
-        "sasl.mechanism: only PLAIN is built in; the others need OpenSSL, which is not".to_owned()
+        "sasl.mechanism: only PLAIN is supported; this program is built without OpenSSL, which the others need".to_owned()
     })
 }
 
-/// Kafka's names have neither colons nor slashes.
-fn name(topic: &str) -> String {
-    plain(topic, "._-")
-}
-
-fn unavailable(source: impl Into<Cause>) -> TransportError {
-    TransportError::Unavailable {
-        transport: NAME,
-        source: source.into(),
-    }
+/// Kafka's topic names allow neither colons nor slashes.
+fn topic_name(topic: &str) -> String {
+    sanitize(topic, "._-")
 }
 
 impl Kafka {
-    async fn declare(&self, topic: &str, group: &str, others: &[String]) -> Result<(), Cause> {
+    async fn declare(
+        &self,
+        topic: &str,
+        group: &str,
+        others: &[String],
+    ) -> Result<(), TransportError> {
         let pair = (topic.to_owned(), group.to_owned());
         {
             let declared = self.declared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,7 +120,10 @@ impl Kafka {
                 return Ok(());
             }
         }
-        admin::declare(&self.config, self.replicas, &name(topic), group, others).await?;
+        let name = topic_name(topic);
+        admin::declare(&self.config, self.replicas, &name, group, others)
+            .await
+            .map_err(classify)?;
         let mut declared = self.declared.lock().unwrap_or_else(PoisonError::into_inner);
         declared.insert(pair);
         Ok(())
@@ -133,7 +136,7 @@ impl Broker for Kafka {
     }
 
     fn publish<'a>(&'a self, batch: Vec<&'a Message>) -> BoxFuture<'a, Vec<Published>> {
-        Box::pin(self.sender.publish(&self.config, batch))
+        Box::pin(self.producer.publish(&self.config, batch))
     }
 
     fn declare<'a>(
@@ -142,15 +145,11 @@ impl Broker for Kafka {
         group: &'a str,
         others: &'a [String],
     ) -> BoxFuture<'a, Result<(), TransportError>> {
-        Box::pin(async move {
-            self.declare(topic, group, others)
-                .await
-                .map_err(unavailable)
-        })
+        Box::pin(self.declare(topic, group, others))
     }
 
     fn sources(&self, group: &str, topics: &[String]) -> Vec<Box<dyn Source>> {
-        let topics = topics.iter().map(|topic| name(topic)).collect();
+        let topics = topics.iter().map(|topic| topic_name(topic)).collect();
         vec![Box::new(KafkaSource::new(&self.config, group, topics))]
     }
 }
@@ -160,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_names_brokers_and_settings() {
+    fn a_url_names_brokers_and_settings() {
         let config = config("kafka://a:1,b:2/?client.rack=x&linger.ms=7");
         assert_eq!(config.get("bootstrap.servers"), Some("a:1,b:2"));
         assert_eq!(config.get("client.rack"), Some("x"));
@@ -169,8 +168,8 @@ mod tests {
     }
 
     #[test]
-    fn what_the_library_can_not_do_is_refused_before_it_is_used() {
-        let with = |settings: &str| unusable(&format!("kafka://a:1?{settings}"));
+    fn unsupported_settings_are_rejected_before_connecting() {
+        let with = |settings: &str| url_error(&format!("kafka://a:1?{settings}"));
         assert_eq!(with("client.rack=x"), None);
         let plain =
             "security.protocol=sasl_plaintext&sasl.mechanism=PLAIN&sasl.username=u&sasl.password=p";
@@ -185,8 +184,8 @@ mod tests {
             ),
             ("no.such.setting=1", "no.such.setting"),
         ] {
-            let why = with(settings).unwrap_or_default();
-            assert!(why.contains(named), "{settings}: {why}");
+            let reason = with(settings).unwrap_or_default();
+            assert!(reason.contains(named), "{settings}: {reason}");
         }
     }
 }

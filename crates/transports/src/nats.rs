@@ -1,10 +1,12 @@
 //! NATS JetStream.
 //!
-//! A topic is a stream with one subject, `postrider.<topic>`, that keeps a message until every group has it; a group is a durable
-//! pull consumer of it. A message is confirmed by the stream's own acknowledgement; its id is the `Nats-Msg-Id`, by which
-//! the server recognises a repeat within its window and our inbox at any time. A subject without a stream is unroutable.
+//! A topic is a stream with one subject, `postrider.<topic>`, that keeps a message until every group has it; a group is a
+//! durable pull consumer of it. A message is confirmed by the stream's own acknowledgement. Its id is the `Nats-Msg-Id`, by
+//! which the server recognises a duplicate within its window and our inbox at any time. A subject without a stream is
+//! unroutable.
 
-mod residue;
+mod error;
+mod missed;
 mod source;
 
 use std::collections::HashSet;
@@ -13,31 +15,32 @@ use std::time::Duration;
 
 use async_nats::connection::State;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
-use async_nats::jetstream::context::{GetStreamErrorKind, PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, RetentionPolicy, StorageType};
-use async_nats::jetstream::{Context, ErrorCode, context};
+use async_nats::jetstream::{Context, context};
 use async_nats::{Client, ConnectOptions, HeaderMap, HeaderName, HeaderValue};
 use futures_util::future::{BoxFuture, join_all};
 use postrider::transport::{Message, Published, TransportError};
 
 use crate::PostgresTransport;
 use crate::broker::{
-    Broker, BrokerTransport, Cause, KEY, Options, Source, away, fields, plain, refused,
+    Broker, BrokerTransport, Cause, KEY, Options, Source, encode_headers, sanitize,
+    unavailable_failure,
 };
+use error::{classify, is_missing, publish_answer};
 use source::NatsSource;
 
 /// The transport's name in configuration and metrics.
 pub const NAME: &str = "nats";
 
-const CONNECT: Duration = Duration::from_secs(5);
-const ANSWER: Duration = Duration::from_secs(10);
-/// A batch that was pulled and not acknowledged for this long comes again. Committing one takes a moment.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// A batch that is not acknowledged within this time is redelivered. Committing one takes milliseconds.
 const ACK_WAIT: Duration = Duration::from_secs(10);
-/// At most so many messages are in our hands unacknowledged.
-const MOST: usize = 500;
+/// Maximum number of unacknowledged messages of an intake.
+const MAX_UNACKED: usize = 500;
 
-/// A transport through the NATS servers at this address (several with commas between them). It connects when it is first used.
+/// A transport over the NATS servers at this URL, or several URLs separated by commas. It connects at the first use.
 #[must_use]
 pub fn transport(
     url: &str,
@@ -46,7 +49,7 @@ pub fn transport(
     options: Options,
 ) -> BrokerTransport {
     let broker = Nats {
-        link: Link::new(url),
+        client: LazyClient::new(url),
         replicas: replicas.max(1),
         declared: Mutex::default(),
     };
@@ -55,20 +58,20 @@ pub fn transport(
 
 #[derive(Debug)]
 struct Nats {
-    link: Link,
+    client: LazyClient,
     replicas: usize,
-    /// What is surely there: topic and group.
+    /// Topics and groups that are known to be declared.
     declared: Mutex<HashSet<(String, String)>>,
 }
 
-/// A connection that is made when it is needed. Once made, the client keeps it up by itself.
+/// Connects at the first use. From then on the client reconnects by itself.
 #[derive(Debug, Clone)]
-struct Link {
+struct LazyClient {
     url: String,
     client: std::sync::Arc<tokio::sync::Mutex<Option<Client>>>,
 }
 
-impl Link {
+impl LazyClient {
     fn new(url: &str) -> Self {
         Self {
             url: url.to_owned(),
@@ -84,7 +87,7 @@ impl Link {
                 let servers: Vec<&str> = self.url.split(',').map(str::trim).collect();
                 let options = ConnectOptions::new()
                     .name("postrider")
-                    .connection_timeout(CONNECT)
+                    .connection_timeout(CONNECT_TIMEOUT)
                     .reconnect_delay_callback(|attempt| {
                         Duration::from_millis(
                             100 * u64::try_from(attempt.clamp(1, 20)).unwrap_or(20),
@@ -95,20 +98,21 @@ impl Link {
         };
         drop(slot);
         if client.connection_state() != State::Connected {
-            return Err("the connection is lost; it is being made anew".into());
+            return Err("the connection is lost; reconnecting".into());
         }
         Ok(context::ContextBuilder::new()
-            .timeout(ANSWER)
+            .timeout(REQUEST_TIMEOUT)
             .max_ack_inflight(10_000)
             .build(client))
     }
 }
 
-fn unavailable(source: impl Into<Cause>) -> TransportError {
-    TransportError::Unavailable {
-        transport: NAME,
-        source: source.into(),
-    }
+/// Why this URL is invalid, as far as that shows without a server.
+#[must_use]
+pub fn url_error(url: &str) -> Option<String> {
+    let mut servers = url.split(',').map(str::trim);
+    let error = servers.find_map(|server| server.parse::<async_nats::ServerAddr>().err());
+    error.map(|error| error.to_string())
 }
 
 fn subject(topic: &str) -> String {
@@ -116,37 +120,37 @@ fn subject(topic: &str) -> String {
     if tokens {
         format!("postrider.{topic}")
     } else {
-        format!("postrider.{}", plain(topic, "_-"))
+        format!("postrider.{}", sanitize(topic, "_-"))
     }
 }
 
 fn stream_name(topic: &str) -> String {
-    format!("postrider-{}", plain(topic, "_-"))
+    format!("postrider-{}", sanitize(topic, "_-"))
 }
 
 fn consumer_name(group: &str) -> String {
-    plain(group, "_-")
+    sanitize(group, "_-")
 }
 
 impl Nats {
     async fn declare(&self, topic: &str, group: &str) -> Result<(), TransportError> {
         let pair = (topic.to_owned(), group.to_owned());
-        let context = self.link.context().await.map_err(unavailable)?;
+        let context = self.client.context().await.map_err(classify)?;
         let known = {
             let declared = self.declared.lock().unwrap_or_else(PoisonError::into_inner);
             declared.contains(&pair)
         };
         if !known {
-            self.make(&context, topic, group).await?;
+            self.create(&context, topic, group).await?;
             let mut declared = self.declared.lock().unwrap_or_else(PoisonError::into_inner);
             declared.insert(pair);
         }
         Ok(())
     }
 
-    /// Stream, consumer, then the stream's subject: a message that is confirmed in between would be nobody's, and a stream
-    /// that keeps what its consumers want would drop it. Each step may be repeated, also by two at once.
-    async fn make(
+    /// Creates the stream, then the consumer, then adds the subject: a stream drops messages that no consumer is interested in,
+    /// so one confirmed before the consumer exists would be lost. Each step is idempotent, also when run concurrently.
+    async fn create(
         &self,
         context: &Context,
         topic: &str,
@@ -155,33 +159,33 @@ impl Nats {
         let name = stream_name(topic);
         let stream = match context.get_stream(&name).await {
             Ok(stream) => stream,
-            Err(error) if is_missing(&error.kind()) => context
+            Err(error) if is_missing(&error) => context
                 .create_stream(self.config(topic, false))
                 .await
-                .map_err(unavailable)?,
-            Err(error) => return Err(unavailable(error)),
+                .map_err(classify)?,
+            Err(error) => return Err(classify(error)),
         };
         let name = consumer_name(group);
-        // A number, where "new" would do: a server that lost a consumer's place would begin anew behind what is waiting.
+        // A number instead of "new": a server that lost the consumer's position would start behind the waiting messages.
         let start_sequence = stream.cached_info().state.last_sequence + 1;
-        let wanted = pull::Config {
+        let config = pull::Config {
             durable_name: Some(name.clone()),
             deliver_policy: DeliverPolicy::ByStartSequence { start_sequence },
             ack_policy: AckPolicy::Explicit,
             ack_wait: ACK_WAIT,
-            max_ack_pending: i64::try_from(4 * MOST).unwrap_or(i64::MAX),
+            max_ack_pending: i64::try_from(4 * MAX_UNACKED).unwrap_or(i64::MAX),
             ..pull::Config::default()
         };
         stream
-            .get_or_create_consumer(&name, wanted)
+            .get_or_create_consumer(&name, config)
             .await
-            .map_err(unavailable)?;
+            .map_err(classify)?;
         let config = &stream.cached_info().config;
         if !config.subjects.contains(&subject(topic)) {
             context
                 .update_stream(self.config(topic, true))
                 .await
-                .map_err(unavailable)?;
+                .map_err(classify)?;
         }
         Ok(())
     }
@@ -205,16 +209,16 @@ impl Nats {
     }
 
     async fn publish(&self, batch: Vec<&Message>) -> Vec<Published> {
-        let context = match self.link.context().await {
+        let context = match self.client.context().await {
             Ok(context) => context,
             Err(error) => {
-                let failure = away(NAME, &error);
+                let failure = unavailable_failure(NAME, &error);
                 return vec![Published::Unavailable(failure); batch.len()];
             }
         };
         let mut sent = Vec::with_capacity(batch.len());
         for message in batch {
-            let publishing = context.send_publish(subject(&message.topic), envelope(message));
+            let publishing = context.send_publish(subject(&message.topic), outgoing(message));
             sent.push(publishing.await);
         }
         join_all(sent.into_iter().map(async |sent| match sent {
@@ -223,19 +227,19 @@ impl Nats {
         }))
         .await
         .into_iter()
-        .map(answer)
+        .map(publish_answer)
         .collect()
     }
 }
 
-fn envelope(message: &Message) -> PublishMessage {
+fn outgoing(message: &Message) -> PublishMessage {
     let mut headers = HeaderMap::new();
-    let mut fields = fields(message);
+    let mut fields = encode_headers(message);
     if let Some(key) = &message.key {
         fields.push((KEY.to_owned(), serde_json::Value::from(&**key).to_string()));
     }
     for (name, value) in fields {
-        // Both are without what a header can't carry; were it otherwise, the message matters more.
+        // Both are valid headers already; if not, the message matters more than the header.
         if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {
             headers.insert(name, value);
         }
@@ -244,24 +248,6 @@ fn envelope(message: &Message) -> PublishMessage {
         .headers(headers)
         .message_id(message.id.to_string())
         .payload(message.payload.as_bytes().to_vec().into())
-}
-
-fn answer(result: Result<(), PublishError>) -> Published {
-    let Err(error) = result else {
-        return Published::Confirmed;
-    };
-    match error.kind() {
-        PublishErrorKind::StreamNotFound => Published::Unroutable,
-        PublishErrorKind::MaxPayloadExceeded => {
-            let text = format!("larger than the server's max_payload: {error}");
-            Published::Failed(refused(NAME, &text))
-        }
-        _ => Published::Unavailable(away(NAME, &error)),
-    }
-}
-
-fn is_missing(kind: &GetStreamErrorKind) -> bool {
-    matches!(kind, GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND)
 }
 
 impl Broker for Nats {
@@ -284,7 +270,7 @@ impl Broker for Nats {
 
     fn sources(&self, group: &str, topics: &[String]) -> Vec<Box<dyn Source>> {
         let source = |topic: &String| -> Box<dyn Source> {
-            Box::new(NatsSource::new(self.link.clone(), topic, group))
+            Box::new(NatsSource::new(self.client.clone(), topic, group))
         };
         topics.iter().map(source).collect()
     }
@@ -295,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subjects_and_names_fit_the_server() {
+    fn subjects_and_names_are_valid_and_distinct() {
         assert_eq!(subject("payment.requested"), "postrider.payment.requested");
         assert!(!subject("a..b").contains(".."));
         assert!(!stream_name("payment.requested").contains('.'));

@@ -8,13 +8,13 @@
 mod consumer;
 mod envelope;
 mod heartbeat;
+#[cfg(any(feature = "kafka", feature = "rabbitmq", feature = "nats"))]
+mod ingest;
 mod log;
 mod publish;
 mod receive;
 mod relay;
 mod settle;
-#[cfg(any(feature = "kafka", feature = "rabbitmq", feature = "nats"))]
-mod take_in;
 
 use std::time::Duration;
 

@@ -1,11 +1,12 @@
 //! RabbitMQ.
 //!
-//! All messages go to one direct exchange, `postrider`, with the topic as routing key; a group is a durable queue,
-//! `postrider.<group>`, bound to its topics: a quorum queue where more than one copy is wanted. Publishing is mandatory and confirmed: a message is stored when the broker has
-//! acknowledged it *and* has not returned it. The queue has a single active consumer, so that its order is kept; another
-//! takes over when that one is gone.
+//! All messages go to one direct exchange, `postrider`, with the topic as routing key. A group is a durable queue,
+//! `postrider.<group>`, bound to its topics; with more than one replica it's a quorum queue. Publishing is mandatory and
+//! confirmed: a message is stored when the broker has acknowledged it *and* has not returned it. The queue has a single
+//! active consumer, which keeps its order; another takes over when that one is gone.
 
-mod link;
+mod connection;
+mod error;
 mod source;
 
 use std::collections::HashSet;
@@ -17,29 +18,29 @@ use lapin::options::{
     BasicPublishOptions, ConfirmSelectOptions, ExchangeDeclareOptions, QueueBindOptions,
     QueueDeclareOptions,
 };
-use lapin::protocol::{AMQPErrorKind, AMQPSoftError};
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, Channel, Confirmation, ErrorKind, ExchangeKind};
+use lapin::{BasicProperties, Channel, Confirmation, ExchangeKind};
 use postrider::transport::{Message, Published, TransportError};
 
 use crate::PostgresTransport;
-use crate::broker::{Broker, BrokerTransport, Cause, KEY, Options, Source, away, fields};
-use link::Link;
+use crate::broker::{
+    Broker, BrokerTransport, Cause, KEY, Options, Source, encode_headers, unavailable_failure,
+};
+use connection::LazyConnection;
+use error::{classify, is_missing};
 use source::RabbitSource;
 
 /// The transport's name in configuration and metrics.
 pub const NAME: &str = "rabbitmq";
 
 const EXCHANGE: &str = "postrider";
-/// Longer than this a confirmation is not waited for.
-const ANSWER: Duration = Duration::from_secs(10);
-/// Newer servers give up a message after some redeliveries, which for us would be a loss; ours are counted elsewhere.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Newer servers drop a message after some redeliveries. For us that would be a loss: the database counts attempts.
 const DELIVERY_LIMIT: i64 = 1_000_000_000;
-/// On disk.
+/// Delivery mode: stored on disk.
 const PERSISTENT: u8 = 2;
 
-/// A transport through the RabbitMQ server at this address (`amqp://user:password@host:port/vhost`). It connects when it
-/// is first used.
+/// A transport over the RabbitMQ server at this URL (`amqp://user:password@host:port/vhost`). It connects at the first use.
 #[must_use]
 pub fn transport(
     url: &str,
@@ -48,8 +49,8 @@ pub fn transport(
     options: Options,
 ) -> BrokerTransport {
     let broker = RabbitMq {
-        sending: Link::new(url, "postrider publisher"),
-        receiving: Link::new(url, "postrider intake"),
+        publishing: LazyConnection::new(url, "postrider publisher"),
+        consuming: LazyConnection::new(url, "postrider intake"),
         channels: Mutex::default(),
         declare: options.declare,
         replicas,
@@ -59,36 +60,27 @@ pub fn transport(
 
 #[derive(Debug)]
 struct RabbitMq {
-    sending: Link,
-    /// Of its own: a server that is short of memory holds up connections that publish.
-    receiving: Link,
-    /// Channels for publishing that nobody uses just now.
+    publishing: LazyConnection,
+    /// Separate: a server that is short of memory blocks connections that publish.
+    consuming: LazyConnection,
+    /// Idle channels for publishing.
     channels: Mutex<Vec<Channel>>,
     declare: bool,
     replicas: usize,
 }
 
-fn unavailable(source: impl Into<Cause>) -> TransportError {
-    let (transport, source) = (NAME, source.into());
-    if source.downcast_ref().is_some_and(is_refusal) {
-        return TransportError::Refused { transport, source };
-    }
-    TransportError::Unavailable { transport, source }
+/// Why this URL is invalid, as far as that shows without a server.
+#[must_use]
+pub fn url_error(url: &str) -> Option<String> {
+    url.parse::<lapin::uri::AMQPUri>().err()
 }
 
-/// The queue is there in another form, or we may not use it: somebody has to change something.
-fn is_refusal(error: &lapin::Error) -> bool {
-    use AMQPSoftError::{ACCESSREFUSED, PRECONDITIONFAILED};
-    matches!(error.kind(), ErrorKind::ProtocolError(error)
-        if [ACCESSREFUSED, PRECONDITIONFAILED].map(AMQPErrorKind::Soft).contains(error.kind()))
-}
-
-fn queue(group: &str) -> String {
+fn queue_name(group: &str) -> String {
     format!("postrider.{group}")
 }
 
-/// Of a group's queue.
-fn arguments(replicas: usize) -> FieldTable {
+/// The arguments of a group's queue.
+fn queue_arguments(replicas: usize) -> FieldTable {
     let mut arguments = FieldTable::default();
     let single = AMQPValue::Boolean(true);
     arguments.insert("x-single-active-consumer".into(), single);
@@ -121,7 +113,7 @@ async fn declare_exchange(channel: &Channel) -> lapin::Result<()> {
         .await
 }
 
-/// The group's queue, bound to its topics. What is there already stays as it is.
+/// Creates the group's queue and binds it to its topics, unless they exist.
 async fn declare_queue(
     channel: &Channel,
     group: &str,
@@ -134,12 +126,12 @@ async fn declare_queue(
         ..QueueDeclareOptions::default()
     };
     channel
-        .queue_declare(queue(group).into(), options, arguments(replicas))
+        .queue_declare(queue_name(group).into(), options, queue_arguments(replicas))
         .await?;
     for topic in topics {
         channel
             .queue_bind(
-                queue(group).into(),
+                queue_name(group).into(),
                 EXCHANGE.into(),
                 topic.as_str().into(),
                 QueueBindOptions::default(),
@@ -152,15 +144,15 @@ async fn declare_queue(
 
 impl RabbitMq {
     async fn declare(&self, topic: &str, group: &str) -> Result<(), Cause> {
-        let channel = self.receiving.channel().await?;
+        let channel = self.consuming.channel().await?;
         declare_queue(&channel, group, &[topic.to_owned()], self.replicas).await?;
-        // Only to be tidy: it ends with the connection.
+        // Optional: the channel ends with the connection.
         let _ = channel.close(200, "declared".into()).await;
         Ok(())
     }
 
-    /// A channel that is this call's alone: the client hands a returned message to whichever confirmation comes next, so
-    /// that returns can be told apart by their ids only among messages of the same call.
+    /// A channel for this call alone: the client attaches a returned message to whichever confirmation comes next, so returns
+    /// can be matched by id only among the messages of one call.
     async fn channel(&self) -> Result<Channel, Cause> {
         let idle = {
             let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
@@ -170,7 +162,7 @@ impl RabbitMq {
         if let Some(channel) = idle {
             return Ok(channel);
         }
-        let channel = self.sending.channel().await?;
+        let channel = self.publishing.channel().await?;
         if self.declare {
             declare_exchange(&channel).await?;
         }
@@ -199,7 +191,7 @@ impl RabbitMq {
         }
         let confirmations = match try_join_all(confirmations).await {
             Ok(confirmations) => confirmations,
-            Err(error) if no_exchange(&error) => {
+            Err(error) if is_missing(&error) => {
                 return Ok(vec![Published::Unroutable; batch.len()]);
             }
             Err(error) => return Err(error.into()),
@@ -221,7 +213,7 @@ impl RabbitMq {
             } else if acknowledged {
                 Published::Confirmed
             } else {
-                Published::Unavailable(away(NAME, &"the broker could not store it"))
+                Published::Unavailable(unavailable_failure(NAME, &"the broker could not store it"))
             }
         };
         let answers = batch.iter().zip(acknowledged).map(answer).collect();
@@ -233,7 +225,7 @@ impl RabbitMq {
 
 fn properties(message: &Message) -> BasicProperties {
     let mut headers = FieldTable::default();
-    let mut fields = fields(message);
+    let mut fields = encode_headers(message);
     if let Some(key) = &message.key {
         fields.push((KEY.to_owned(), serde_json::Value::from(&**key).to_string()));
     }
@@ -247,12 +239,6 @@ fn properties(message: &Message) -> BasicProperties {
         .with_headers(headers)
 }
 
-/// Nobody ever declared anything here.
-fn no_exchange(error: &lapin::Error) -> bool {
-    matches!(error.kind(), ErrorKind::ProtocolError(error)
-        if *error.kind() == AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND))
-}
-
 impl Broker for RabbitMq {
     fn name(&self) -> &'static str {
         NAME
@@ -264,11 +250,13 @@ impl Broker for RabbitMq {
                 return Vec::new();
             }
             let count = batch.len();
-            let published = tokio::time::timeout(ANSWER, self.publish(&batch)).await;
-            let published = published
-                .unwrap_or_else(|_| Err(format!("no confirmation within {ANSWER:?}").into()));
-            published
-                .unwrap_or_else(|error| vec![Published::Unavailable(away(NAME, &error)); count])
+            let published = tokio::time::timeout(REQUEST_TIMEOUT, self.publish(&batch)).await;
+            let published = published.unwrap_or_else(|_| {
+                Err(format!("no confirmation within {REQUEST_TIMEOUT:?}").into())
+            });
+            published.unwrap_or_else(|error| {
+                vec![Published::Unavailable(unavailable_failure(NAME, &error)); count]
+            })
         })
     }
 
@@ -279,16 +267,18 @@ impl Broker for RabbitMq {
         _others: &'a [String],
     ) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(async move {
-            let declared = tokio::time::timeout(ANSWER, self.declare(topic, group)).await;
-            let declared =
-                declared.unwrap_or_else(|_| Err(format!("no answer within {ANSWER:?}").into()));
-            declared.map_err(unavailable)
+            let declared = tokio::time::timeout(REQUEST_TIMEOUT, self.declare(topic, group)).await;
+            let declared = declared
+                .unwrap_or_else(|_| Err(format!("no answer within {REQUEST_TIMEOUT:?}").into()));
+            declared.map_err(classify)
         })
     }
 
     fn sources(&self, group: &str, topics: &[String]) -> Vec<Box<dyn Source>> {
         let declared = self.declare.then_some(self.replicas);
-        let link = self.receiving.clone();
-        vec![Box::new(RabbitSource::new(link, group, topics, declared))]
+        let connection = self.consuming.clone();
+        vec![Box::new(RabbitSource::new(
+            connection, group, topics, declared,
+        ))]
     }
 }

@@ -75,11 +75,8 @@ impl Settings {
             let text = format!("must begin with {}://", schemes.join(":// or "));
             found.push(("transport.url", text));
         }
-        #[cfg(feature = "kafka")]
-        if self.kind == Kind::Kafka
-            && let Some(why) = crate::kafka::unusable(&self.url)
-        {
-            found.push(("transport.url", why));
+        if let Some(reason) = self.url_error() {
+            found.push(("transport.url", reason));
         }
         if let Some(feature) = self.left_out() {
             let text = format!(
@@ -96,6 +93,20 @@ impl Settings {
             found.push(("transport.backlog", text));
         }
         found
+    }
+
+    /// What the broker's client library has against the URL.
+    fn url_error(&self) -> Option<String> {
+        match self.kind {
+            _ if self.url.is_empty() => None,
+            #[cfg(feature = "kafka")]
+            Kind::Kafka => crate::kafka::url_error(&self.url),
+            #[cfg(feature = "rabbitmq")]
+            Kind::Rabbitmq => crate::rabbitmq::url_error(&self.url),
+            #[cfg(feature = "nats")]
+            Kind::Nats => crate::nats::url_error(&self.url),
+            _ => None,
+        }
     }
 
     const fn left_out(&self) -> Option<&'static str> {
@@ -158,10 +169,11 @@ impl Settings {
     }
 
     #[cfg(any(feature = "kafka", feature = "rabbitmq", feature = "nats"))]
-    const fn options(&self) -> crate::broker::Options {
+    fn options(&self) -> crate::broker::Options {
         crate::broker::Options {
             declare: self.declare,
             backlog: self.backlog,
+            ..crate::broker::Options::default()
         }
     }
 }

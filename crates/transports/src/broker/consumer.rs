@@ -1,4 +1,4 @@
-//! A consumer: deliveries of the database, with the intake that fills it.
+//! A broker's consumer: deliveries from the database, plus the intakes that fill it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use super::intake::Intake;
 use super::{Broker, Options};
 use crate::PostgresTransport;
 
-/// How long after a panic a new intake begins.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Pause before an intake that panicked is replaced.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
-/// Receives for one group what its intakes bring. Dropped, it takes nothing in any more.
+/// Receives what its intakes store for one group. Dropping it stops the intakes.
 #[derive(Debug)]
 pub(super) struct BrokerConsumer {
     local: Box<dyn Consumer>,
@@ -36,16 +36,16 @@ impl BrokerConsumer {
     ) -> Self {
         let stop = CancellationToken::new();
         let sources = broker.sources(group, topics).len();
-        let start = |place| {
-            let intakes = Intakes {
+        let start = |index| {
+            let supervisor = IntakeSupervisor {
                 broker: Arc::clone(broker),
                 database: database.clone(),
                 group: group.to_owned(),
                 topics: topics.to_vec(),
-                place,
+                index,
                 options,
             };
-            AbortOnDropHandle::new(tokio::spawn(intakes.run(stop.clone())))
+            AbortOnDropHandle::new(tokio::spawn(supervisor.run(stop.clone())))
         };
         Self {
             local,
@@ -55,25 +55,25 @@ impl BrokerConsumer {
     }
 }
 
-/// One intake after the other from the source at this place: the next begins when a source has panicked, as after a crash.
-struct Intakes {
+/// Runs the intake of the source with this index, and replaces it if the source panics.
+struct IntakeSupervisor {
     broker: Arc<dyn Broker>,
     database: PostgresTransport,
     group: String,
     topics: Vec<String>,
-    place: usize,
+    index: usize,
     options: Options,
 }
 
-impl Intakes {
+impl IntakeSupervisor {
     async fn run(self, stop: CancellationToken) {
         while let Some(intake) = self.next() {
             let Err(error) = intake.run(stop.clone()).await else {
                 return;
             };
-            tracing::error!(%error, group = self.group, broker = self.broker.name(), "which is a bug; a new one takes its place");
+            tracing::error!(%error, group = self.group, broker = self.broker.name(), "intake panicked; starting a new one; please report this bug");
             if stop
-                .run_until_cancelled(tokio::time::sleep(AGAIN))
+                .run_until_cancelled(tokio::time::sleep(RESTART_PAUSE))
                 .await
                 .is_none()
             {
@@ -85,9 +85,9 @@ impl Intakes {
     fn next(&self) -> Option<Intake> {
         let mut sources = self.broker.sources(&self.group, &self.topics).into_iter();
         Some(Intake {
-            source: sources.nth(self.place)?,
+            source: sources.nth(self.index)?,
             pending: Vec::new(),
-            asking: false,
+            source_busy: false,
             local: self.database.clone(),
             group: self.group.clone(),
             broker: self.broker.name(),

@@ -1,52 +1,54 @@
-//! A message beside its payload: what goes into a broker's headers, and how it is read again.
+//! A message's headers at a broker, and how an incoming message is read.
 //!
-//! Everybody else can read it: `traceparent` is W3C's, texts among the headers are headers, the payload is the payload. What
-//! a header can't carry (numbers, nested values, odd names) goes as JSON in one header of ours. From senders who know nothing
-//! of this anything may come: whatever it is becomes a message, so that it is dealt with by a handler or as a dead
-//! letter, and never blocks those behind it.
+//! Any other client can read them: `traceparent` is W3C's, string headers are plain headers, the payload is the payload. What a
+//! plain header can't carry (numbers, nested values, unusual names) travels as JSON in a header of ours. Other senders may
+//! send anything: whatever it is becomes a message, so that a handler deals with it or it becomes a dead letter, and it
+//! never blocks the messages behind it.
 
 use postrider::transport::{Message, MessageId};
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::hash;
+use super::stable_id;
 
-/// The message's id, where the broker has no place of its own for it.
+/// The message's id, where the broker has no field for it.
 pub(crate) const ID: &str = "message-id";
 const TRACE: &str = "traceparent";
 const TOPIC: &str = "postrider-topic";
-/// The ordering key as a JSON text, where the broker has no place of its own for it.
+/// The ordering key as a JSON string, where the broker has no field for it.
 pub(crate) const KEY: &str = "postrider-key";
-const REST: &str = "postrider-headers";
+const OTHER_HEADERS: &str = "postrider-headers";
 
-/// No key is longer, here and in the outbox.
-const MOST_KEY: usize = 200;
+/// Maximum length of an ordering key in characters, as in the outbox.
+const MAX_KEY_LENGTH: usize = 200;
 
-/// The headers of a message: names and values without control characters.
-pub(crate) fn fields(message: &Message) -> Vec<(String, String)> {
-    let mut fields = vec![(TOPIC.to_owned(), message.topic.to_string())];
+/// The headers to send with a message; neither names nor values have control characters.
+pub(crate) fn encode_headers(message: &Message) -> Vec<(String, String)> {
+    let mut headers = vec![(TOPIC.to_owned(), message.topic.to_string())];
     if let Some(trace) = &message.trace {
-        fields.push((TRACE.to_owned(), trace.to_string()));
+        headers.push((TRACE.to_owned(), trace.to_string()));
     }
-    let headers = message.headers.as_deref().unwrap_or("{}");
-    let headers: Map<String, Value> = serde_json::from_str(headers).unwrap_or_default();
-    let mut rest = Map::new();
-    for (name, value) in headers {
+    let own = message.headers.as_deref().unwrap_or("{}");
+    let own: Map<String, Value> = serde_json::from_str(own).unwrap_or_default();
+    let mut others = Map::new();
+    for (name, value) in own {
         match value {
-            Value::String(text) if is_name(&name) && is_text(&text) => fields.push((name, text)),
+            Value::String(text) if is_plain_name(&name) && is_plain_text(&text) => {
+                headers.push((name, text));
+            }
             other => {
-                rest.insert(name, other);
+                others.insert(name, other);
             }
         }
     }
-    if !rest.is_empty() {
-        fields.push((REST.to_owned(), Value::Object(rest).to_string()));
+    if !others.is_empty() {
+        headers.push((OTHER_HEADERS.to_owned(), Value::Object(others).to_string()));
     }
-    fields
+    headers
 }
 
-fn is_name(name: &str) -> bool {
+fn is_plain_name(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     let reserved = ["postrider-", "nats-", "x-"];
     (1..=100).contains(&name.len())
@@ -57,18 +59,18 @@ fn is_name(name: &str) -> bool {
         && !reserved.iter().any(|prefix| lower.starts_with(prefix))
 }
 
-/// Brokers cut blanks at the ends, and lines end a header.
-fn is_text(text: &str) -> bool {
+/// Brokers trim whitespace, and a line break ends a header.
+fn is_plain_text(text: &str) -> bool {
     !text.is_empty() && text.trim() == text && !text.chars().any(char::is_control)
 }
 
-/// What came from a broker.
+/// What a broker delivered.
 #[derive(Debug)]
-pub(crate) struct Arrival<'a> {
-    /// The id that its sender gave it.
+pub(crate) struct Incoming<'a> {
+    /// The id that the sender set.
     pub id: Option<String>,
-    /// Where it lies in the broker: the id of a message whose sender gave none.
-    pub place: [&'a str; 3],
+    /// Its position at the broker, from which a message without an id gets a stable one.
+    pub position: [&'a str; 3],
     /// The topic, if no header says otherwise.
     pub topic: &'a str,
     /// The ordering key.
@@ -76,20 +78,20 @@ pub(crate) struct Arrival<'a> {
     /// The body.
     pub payload: &'a [u8],
     /// The headers.
-    pub fields: Vec<(String, String)>,
+    pub headers: Vec<(String, String)>,
 }
 
-impl Arrival<'_> {
-    /// As a message that the database can store, whatever it is.
-    pub fn open(self) -> Message {
+impl Incoming<'_> {
+    /// A message that the database can store, whatever was delivered.
+    pub fn into_message(self) -> Message {
         let mut message = Message::new(
-            MessageId::new(self.identity()),
+            MessageId::new(self.message_id()),
             storable(self.topic),
             body(self.payload),
         );
         message.key = self.key.map(|key| ordering_key(&key));
         let mut headers = Map::new();
-        for (name, value) in self.fields {
+        for (name, value) in self.headers {
             match name.as_str() {
                 TOPIC => message.topic = storable(&value),
                 TRACE => message.trace = Some(storable(&value)),
@@ -98,7 +100,7 @@ impl Arrival<'_> {
                         .ok()
                         .map(|key| ordering_key(&key));
                 }
-                REST => headers.extend(
+                OTHER_HEADERS => headers.extend(
                     serde_json::from_str::<Map<String, Value>>(&value.replace("\\u0000", ""))
                         .unwrap_or_default(),
                 ),
@@ -115,42 +117,42 @@ impl Arrival<'_> {
         message
     }
 
-    fn identity(&self) -> Uuid {
+    fn message_id(&self) -> Uuid {
         let given = self.id.as_deref().or_else(|| {
-            let field = self.fields.iter().find(|(name, _)| name == ID)?;
-            Some(&*field.1)
+            let header = self.headers.iter().find(|(name, _)| name == ID)?;
+            Some(&*header.1)
         });
         match given {
-            Some(text) => text.parse().unwrap_or_else(|_| hash(&[text])),
-            None => hash(&self.place),
+            Some(text) => text.parse().unwrap_or_else(|_| stable_id(&[text])),
+            None => stable_id(&self.position),
         }
     }
 }
 
-/// JSON as it is; anything else as a JSON text of it, which a handler that wants JSON finds unreadable.
+/// JSON unchanged; anything else as a JSON string, which a handler that expects an object rejects.
 fn body(payload: &[u8]) -> Box<str> {
     match std::str::from_utf8(payload) {
         Ok(text) if serde_json::from_str::<IgnoredAny>(text).is_ok() => text.into(),
         _ if payload.is_empty() => "null".into(),
-        _ => as_text(&String::from_utf8_lossy(payload)),
+        _ => json_string(&String::from_utf8_lossy(payload)),
     }
 }
 
-pub(super) fn as_text(payload: &str) -> Box<str> {
+pub(super) fn json_string(payload: &str) -> Box<str> {
     Value::from(payload.replace('\0', "\u{fffd}"))
         .to_string()
         .into()
 }
 
-/// A key that is too long still keeps its messages in order.
+/// A key that is empty or too long is replaced by its hash, which keeps its messages in order too.
 fn ordering_key(key: &str) -> Box<str> {
-    if key.is_empty() || key.chars().count() > MOST_KEY {
-        return hash(&[key]).to_string().into();
+    if key.is_empty() || key.chars().count() > MAX_KEY_LENGTH {
+        return stable_id(&[key]).to_string().into();
     }
     storable(key)
 }
 
-/// PostgreSQL stores no NUL.
+/// PostgreSQL can't store NUL characters.
 fn storable(text: &str) -> Box<str> {
     text.replace('\0', "\u{fffd}").into()
 }
@@ -160,52 +162,52 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn arrival<'a>(payload: &'a [u8], fields: Vec<(String, String)>) -> Arrival<'a> {
-        Arrival {
+    fn incoming<'a>(payload: &'a [u8], headers: Vec<(String, String)>) -> Incoming<'a> {
+        Incoming {
             id: None,
-            place: ["topic", "0", "7"],
+            position: ["topic", "0", "7"],
             topic: "topic",
             key: None,
             payload,
-            fields,
+            headers,
         }
     }
 
     #[test]
-    fn headers_come_back_as_they_were() {
+    fn headers_survive_the_round_trip() {
         let headers = r#"{"tenant":"a","retries":3,"odd name":"x","line":"a\nb","postrider-key":"mine","deep":{"a":[1]}}"#;
         let sent = Message::new(MessageId::new(Uuid::nil()), "t:1", "{}")
             .headers(headers)
             .trace("00-1");
-        let came = arrival(b"{}", fields(&sent)).open();
-        assert_eq!(came.topic, sent.topic);
-        assert_eq!(came.trace, sent.trace);
+        let received = incoming(b"{}", encode_headers(&sent)).into_message();
+        assert_eq!(received.topic, sent.topic);
+        assert_eq!(received.trace, sent.trace);
         let read =
             |m: &Message| -> Value { serde_json::from_str(m.headers.as_deref().unwrap()).unwrap() };
-        assert_eq!(read(&came), read(&sent));
-        assert_eq!(came.key, None);
+        assert_eq!(read(&received), read(&sent));
+        assert_eq!(received.key, None);
     }
 
     #[test]
-    fn anything_at_all_becomes_a_message() {
-        assert_eq!(&*arrival(b"", vec![]).open().payload, "null");
+    fn any_payload_becomes_a_storable_message() {
+        assert_eq!(&*incoming(b"", vec![]).into_message().payload, "null");
         assert_eq!(
-            &*arrival(b"not json", vec![]).open().payload,
+            &*incoming(b"not json", vec![]).into_message().payload,
             "\"not json\""
         );
-        let odd = arrival(b"\xff\0\x01", vec![("a\0".into(), "b\0".into())]).open();
+        let odd = incoming(b"\xff\0\x01", vec![("a\0".into(), "b\0".into())]).into_message();
         assert!(serde_json::from_str::<String>(&odd.payload).is_ok());
         assert!(!odd.headers.unwrap().contains("\\u0000"));
-        let mut long = arrival(b"1", vec![]);
+        let mut long = incoming(b"1", vec![]);
         long.key = Some("k".repeat(5_000));
-        assert!(long.open().key.unwrap().len() <= MOST_KEY);
+        assert!(long.into_message().key.unwrap().len() <= MAX_KEY_LENGTH);
     }
 
     #[test]
-    fn a_message_without_an_id_has_one_that_a_redelivery_keeps() {
-        let id = arrival(b"1", vec![]).open().id;
-        assert_eq!(id, arrival(b"1", vec![]).open().id);
-        let named = arrival(b"1", vec![(ID.into(), Uuid::nil().to_string())]).open();
+    fn a_message_without_an_id_gets_one_that_is_stable_across_redeliveries() {
+        let id = incoming(b"1", vec![]).into_message().id;
+        assert_eq!(id, incoming(b"1", vec![]).into_message().id);
+        let named = incoming(b"1", vec![(ID.into(), Uuid::nil().to_string())]).into_message();
         assert_eq!(named.id.uuid(), Uuid::nil());
     }
 }

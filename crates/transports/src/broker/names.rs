@@ -1,23 +1,26 @@
-//! Names that every broker takes: most of ours are fine as they are.
+//! Names that every broker accepts. Most of ours are valid as they are.
 
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-/// The text itself if it has only letters, digits and `allowed`; otherwise made so, with a hash that keeps two names apart.
-pub(crate) fn plain(text: &str, allowed: &str) -> String {
-    let fits = |c: char| c.is_ascii_alphanumeric() || allowed.contains(c);
-    if text.chars().all(fits) {
+/// The text itself if it has only letters, digits and `allowed`; otherwise a valid name with a hash that keeps it unique.
+pub(crate) fn sanitize(text: &str, allowed: &str) -> String {
+    let valid = |c: char| c.is_ascii_alphanumeric() || allowed.contains(c);
+    if text.chars().all(valid) {
         return text.to_owned();
     }
     let changed: String = text
         .chars()
-        .map(|c| if fits(c) { c } else { '-' })
+        .map(|c| if valid(c) { c } else { '-' })
         .collect();
-    format!("{changed}-{}", &hash(&[text]).simple().to_string()[..8])
+    format!(
+        "{changed}-{}",
+        &stable_id(&[text]).simple().to_string()[..8]
+    )
 }
 
-/// An id that follows from these texts alone.
-pub(crate) fn hash(texts: &[&str]) -> Uuid {
+/// An id derived from these texts alone.
+pub(crate) fn stable_id(texts: &[&str]) -> Uuid {
     let mut hash = Sha256::new();
     for text in texts {
         hash.update(text.len().to_be_bytes());
@@ -33,11 +36,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_fits_stays_and_others_stay_apart() {
-        assert_eq!(plain("payment.requested", "._-"), "payment.requested");
-        let (colon, slash) = (plain("a:b", "._-"), plain("a/b", "._-"));
+    fn a_valid_name_is_kept_and_others_stay_distinct() {
+        assert_eq!(sanitize("payment.requested", "._-"), "payment.requested");
+        let (colon, slash) = (sanitize("a:b", "._-"), sanitize("a/b", "._-"));
         assert!(colon.starts_with("a-b-") && slash.starts_with("a-b-"));
         assert_ne!(colon, slash);
-        assert_ne!(hash(&["ab", "c"]), hash(&["a", "bc"]));
+        assert_ne!(stable_id(&["ab", "c"]), stable_id(&["a", "bc"]));
     }
 }

@@ -1,7 +1,10 @@
-//! Declaring: the topic, and the place from which a new group reads.
+//! Declaring: creates the topic and sets the offsets at which a new group starts.
 //!
-//! The first group of a topic reads it from its beginning: between the making of a topic and the setting of the group's place
-//! somebody may have published already, and was told that it is stored. A later group begins at the end.
+//! The first group of a topic reads it from the beginning: a message may have been published and confirmed between the creation
+//! of the topic and the commit of the group's offsets. A later group starts at the end.
+//!
+//! Each function makes one attempt. A topic without metadata or a partition without a leader is a transient error, which
+//! the caller retries.
 
 use std::time::Duration;
 
@@ -11,15 +14,12 @@ use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
-use super::{ANSWER, MOST_BYTES};
+use super::MAX_MESSAGE_BYTES;
 use crate::broker::Cause;
 
-const CALL: Duration = Duration::from_secs(5);
-const PAUSE: Duration = Duration::from_millis(50);
-/// A new topic is not known to everybody at once.
-const TRIES: u32 = 100;
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Makes the topic if it is not there, and gives a group that is new to it a place.
+/// Creates the topic if it is missing, and commits start offsets for a group that is new to it.
 pub(super) async fn declare(
     config: &ClientConfig,
     replicas: Option<i32>,
@@ -29,102 +29,102 @@ pub(super) async fn declare(
 ) -> Result<(), Cause> {
     let admin: AdminClient<DefaultClientContext> = config.create()?;
     let options = AdminOptions::new()
-        .request_timeout(Some(CALL))
-        .operation_timeout(Some(CALL));
-    // Without numbers of ours the brokers' own defaults hold.
+        .request_timeout(Some(CALL_TIMEOUT))
+        .operation_timeout(Some(CALL_TIMEOUT));
+    // -1: the brokers' own defaults.
     let new = NewTopic::new(topic, -1, TopicReplication::Fixed(replicas.unwrap_or(-1)))
-        .set("max.message.bytes", MOST_BYTES);
+        .set("max.message.bytes", MAX_MESSAGE_BYTES);
     for result in admin.create_topics([&new], &options).await? {
         match result {
             Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
-            Err((topic, code)) => {
-                return Err(format!("the topic {topic} can't be made: {code}").into());
-            }
+            Err((_, code)) => return Err(KafkaError::AdminOp(code).into()),
         }
     }
     let (config, topic) = (config.clone(), topic.to_owned());
     let (group, others) = (group.to_owned(), others.to_vec());
-    tokio::task::spawn_blocking(move || begin(&config, &topic, &group, &others)).await?
+    tokio::task::spawn_blocking(move || set_start(&config, &topic, &group, &others)).await??;
+    Ok(())
 }
 
-/// Where the group has no place in a partition yet, it gets one.
-fn begin(config: &ClientConfig, topic: &str, group: &str, others: &[String]) -> Result<(), Cause> {
-    let consumer = outsider(config, group)?;
+/// Commits a start offset for each partition in which the group has none.
+fn set_start(
+    config: &ClientConfig,
+    topic: &str,
+    group: &str,
+    others: &[String],
+) -> Result<(), KafkaError> {
+    let consumer = observer(config, group)?;
     let partitions = partitions(&consumer, topic)?;
-    let committed = consumer.committed_offsets(partitions.clone(), ANSWER)?;
-    let new: Vec<i32> = places(&committed, false);
+    let offsets = committed(&consumer, &partitions)?;
+    let without_offset = offsets
+        .into_iter()
+        .filter(|(_, offset)| *offset == Offset::Invalid);
+    let new: Vec<i32> = without_offset.map(|(partition, _)| partition).collect();
     if new.is_empty() {
         return Ok(());
     }
     let mut is_first = true;
     for other in others {
-        let theirs = outsider(config, other)?.committed_offsets(partitions.clone(), ANSWER)?;
-        is_first &= places(&theirs, true).is_empty();
+        let theirs = committed(&observer(config, other)?, &partitions)?;
+        is_first &= theirs.iter().all(|(_, offset)| *offset == Offset::Invalid);
     }
     let mut list = TopicPartitionList::new();
     for partition in new {
-        let (low, high) = watermarks(&consumer, topic, partition)?;
-        let place = Offset::Offset(if is_first { low } else { high });
-        list.add_partition_offset(topic, partition, place)?;
+        let (low, high) = consumer.fetch_watermarks(topic, partition, CALL_TIMEOUT)?;
+        let start = Offset::Offset(if is_first { low } else { high });
+        list.add_partition_offset(topic, partition, start)?;
     }
     match consumer.commit(&list, CommitMode::Sync) {
-        // The group is at work on other topics and lets no outsider commit: it begins with what the topic holds.
+        // The group already has members, and only members may commit: it starts with what the topic holds.
         Err(KafkaError::ConsumerCommit(RDKafkaErrorCode::UnknownMemberId)) => {
             tracing::info!(
                 topic,
-                "a group that runs already reads this topic from its beginning"
+                group,
+                "the group is already running; it reads the new topic from the beginning"
             );
             Ok(())
         }
-        done => Ok(done?),
+        done => done,
     }
 }
 
-/// Looks at a group's places without joining it.
-fn outsider(config: &ClientConfig, group: &str) -> Result<BaseConsumer, KafkaError> {
+/// A consumer that reads and commits a group's offsets without joining the group.
+fn observer(config: &ClientConfig, group: &str) -> Result<BaseConsumer, KafkaError> {
     let mut config = config.clone();
     config
         .set("group.id", group)
-        .set("enable.auto.commit", "false");
+        .set("enable.auto.commit", "false")
+        // The deadline of a synchronous commit.
+        .set("socket.timeout.ms", CALL_TIMEOUT.as_millis().to_string());
     config.create()
 }
 
-/// The partitions in which a group has a place, or has none.
-fn places(committed: &TopicPartitionList, has: bool) -> Vec<i32> {
-    let elements = committed.elements();
-    let fits = elements
-        .iter()
-        .filter(|element| (element.offset() != Offset::Invalid) == has);
-    fits.map(|element| element.partition()).collect()
+/// The group's offset in each partition. An error of one partition is an error: it must not pass for "no offset".
+fn committed(
+    consumer: &BaseConsumer,
+    partitions: &TopicPartitionList,
+) -> Result<Vec<(i32, Offset)>, KafkaError> {
+    let offsets = consumer.committed_offsets(partitions.clone(), CALL_TIMEOUT)?;
+    let offset = |element: rdkafka::topic_partition_list::TopicPartitionListElem<'_>| {
+        element.error()?;
+        Ok((element.partition(), element.offset()))
+    };
+    offsets.elements().into_iter().map(offset).collect()
 }
 
-fn partitions(consumer: &BaseConsumer, topic: &str) -> Result<TopicPartitionList, Cause> {
-    for _ in 0..TRIES {
-        let metadata = consumer.fetch_metadata(Some(topic), CALL)?;
-        let found = metadata.topics().iter().find(|found| found.name() == topic);
-        if let Some(found) =
-            found.filter(|found| found.error().is_none() && !found.partitions().is_empty())
-        {
-            let mut list = TopicPartitionList::new();
-            for partition in found.partitions() {
-                list.add_partition(topic, partition.id());
-            }
-            return Ok(list);
-        }
-        std::thread::sleep(PAUSE);
+fn partitions(consumer: &BaseConsumer, topic: &str) -> Result<TopicPartitionList, KafkaError> {
+    let metadata = consumer.fetch_metadata(Some(topic), CALL_TIMEOUT)?;
+    let found = metadata.topics().iter().find(|found| found.name() == topic);
+    let mut list = TopicPartitionList::new();
+    for partition in found.iter().flat_map(|found| found.partitions()) {
+        list.add_partition(topic, partition.id());
     }
-    Err(format!("the topic {topic} does not appear").into())
-}
-
-fn watermarks(consumer: &BaseConsumer, topic: &str, partition: i32) -> Result<(i64, i64), Cause> {
-    let mut tries = TRIES;
-    loop {
-        match consumer.fetch_watermarks(topic, partition, CALL) {
-            Ok(marks) => return Ok(marks),
-            Err(error) if tries == 0 => return Err(error.into()),
-            // Its leader is just being chosen.
-            Err(_) => tries -= 1,
-        }
-        std::thread::sleep(PAUSE);
+    let code = found.and_then(|found| found.error()).map(Into::into);
+    match code {
+        None if list.count() > 0 => Ok(list),
+        // A new topic isn't known everywhere at once.
+        code => Err(KafkaError::MetadataFetch(
+            code.unwrap_or(RDKafkaErrorCode::UnknownTopicOrPartition),
+        )),
     }
 }

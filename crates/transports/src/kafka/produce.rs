@@ -7,61 +7,53 @@ use std::time::Duration;
 use postrider::transport::{Message, Published};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
-use rdkafka::producer::{DeliveryFuture, FutureProducer, FutureRecord, Producer};
+use rdkafka::producer::{DeliveryFuture, FutureProducer, FutureRecord, Producer as _};
 use rdkafka::{ClientConfig, types::RDKafkaRespErr};
 
-use super::{ANSWER, MOST_BYTES, NAME, name};
-use crate::broker::{Cause, ID, away, fields, refused};
+use super::error::{classify, publish_error};
+use super::{MAX_MESSAGE_BYTES, NAME, REQUEST_TIMEOUT, topic_name};
+use crate::broker::{Backoff, Cause, ID, encode_headers, unavailable_failure};
 
-/// How long the brokers are asked whether a topic exists.
-const LOOK: Duration = Duration::from_secs(5);
+const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A producer that is made when it is needed, and made anew after an error that it can't get over.
+/// Creates its producer at the first use, and a new one after a fatal error.
 #[derive(Default)]
-pub(super) struct Sender {
+pub(super) struct Producer {
     producer: Mutex<Option<FutureProducer>>,
-    /// Topics that exist, by Kafka's name. One that is deleted is found out by publishing to it.
+    /// Topics that exist, by Kafka's name. Publishing to one that was deleted reveals it.
     known: Mutex<HashSet<String>>,
 }
 
-impl std::fmt::Debug for Sender {
+impl std::fmt::Debug for Producer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sender").finish_non_exhaustive()
+        f.debug_struct("Producer").finish_non_exhaustive()
     }
 }
 
-impl Sender {
+impl Producer {
     pub async fn publish(&self, config: &ClientConfig, batch: Vec<&Message>) -> Vec<Published> {
-        let producer = match self.producer(config) {
-            Ok(producer) => producer,
+        let topics: Vec<String> = batch.iter().map(|m| topic_name(&m.topic)).collect();
+        let (producer, missing) = match self.prepare(config, &topics).await {
+            Ok(prepared) => prepared,
             Err(error) => {
-                let failure = away(NAME, &error);
+                let failure = unavailable_failure(NAME, &error);
                 return vec![Published::Unavailable(failure); batch.len()];
             }
         };
-        let topics: Vec<String> = batch.iter().map(|message| name(&message.topic)).collect();
-        let missing = match self.missing(&producer, &topics).await {
-            Ok(missing) => missing,
-            Err(error) => {
-                let failure = away(NAME, &error);
-                return vec![Published::Unavailable(failure); batch.len()];
-            }
-        };
-        // All are handed over before the first is waited for: the library sends them together.
-        let sent: Vec<Sent> = batch
+        // All messages are queued before the first is awaited: the library sends them together.
+        let sends: Vec<Sending> = batch
             .iter()
             .zip(&topics)
             .map(|(message, topic)| {
                 if missing.contains(topic) {
-                    return Sent::Not(Published::Unroutable);
+                    return Sending::Finished(Published::Unroutable);
                 }
                 send(&producer, topic, message)
             })
             .collect();
-        // One after the other: all are under way, and none is waited for longer than the slowest.
-        let mut answers = Vec::with_capacity(sent.len());
-        for one in sent {
-            answers.push(one.answer().await);
+        let mut answers = Vec::with_capacity(sends.len());
+        for send in sends {
+            answers.push(send.answer().await);
         }
         for (topic, answer) in topics.iter().zip(&answers) {
             if *answer == Published::Unroutable {
@@ -71,27 +63,49 @@ impl Sender {
         answers
     }
 
+    /// The producer, and which of these topics don't exist.
+    async fn prepare(
+        &self,
+        config: &ClientConfig,
+        topics: &[String],
+    ) -> Result<(FutureProducer, HashSet<String>), Cause> {
+        let producer = self.producer(config)?;
+        let mut backoff = Backoff::within(METADATA_TIMEOUT);
+        loop {
+            match self.missing(&producer, topics).await {
+                Ok(missing) => return Ok((producer, missing)),
+                // A topic that was just created has no leader yet.
+                Err(error) => {
+                    let error = classify(error);
+                    if !error.is_transient() || !backoff.wait().await {
+                        return Err(error.into());
+                    }
+                }
+            }
+        }
+    }
+
     fn producer(&self, config: &ClientConfig) -> Result<FutureProducer, KafkaError> {
         let mut slot = self.producer.lock().unwrap_or_else(PoisonError::into_inner);
         match &*slot {
             Some(producer) if producer.client().fatal_error().is_none() => Ok(producer.clone()),
             _ => {
                 let mut config = config.clone();
-                let timeout = ANSWER.as_millis().to_string();
-                let ours = [
+                let timeout = REQUEST_TIMEOUT.as_millis().to_string();
+                let settings = [
                     ("enable.idempotence", "true"),
                     ("acks", "all"),
                     ("message.timeout.ms", &timeout),
-                    ("message.max.bytes", MOST_BYTES),
+                    ("message.max.bytes", MAX_MESSAGE_BYTES),
                     ("queue.buffering.max.kbytes", "65536"),
                     ("partitioner", "murmur2_random"),
                     ("topic.metadata.propagation.max.ms", "2000"),
                 ];
-                for (name, value) in ours {
+                for (name, value) in settings {
                     config.set(name, value);
                 }
                 if config.get("linger.ms").is_none() {
-                    // A batch is handed over at once; waiting for more would only cost time.
+                    // A batch is queued in one go; waiting for more only adds latency.
                     config.set("linger.ms", "1");
                 }
                 Ok(slot.insert(config.create()?).clone())
@@ -99,7 +113,7 @@ impl Sender {
         }
     }
 
-    /// Which of these topics do not exist? Asked of the brokers once for each that does.
+    /// Which of these topics don't exist. The brokers are asked once for each that does.
     async fn missing(
         &self,
         producer: &FutureProducer,
@@ -114,30 +128,31 @@ impl Sender {
             return Ok(unknown);
         }
         let producer = producer.clone();
-        let look = move || -> Result<(HashSet<String>, HashSet<String>), KafkaError> {
-            let (mut here, mut missing) = (HashSet::new(), HashSet::new());
+        let find = move || -> Result<(HashSet<String>, HashSet<String>), KafkaError> {
+            let (mut existing, mut missing) = (HashSet::new(), HashSet::new());
             for topic in unknown {
-                let metadata = producer.client().fetch_metadata(Some(&topic), LOOK)?;
+                let client = producer.client();
+                let metadata = client.fetch_metadata(Some(&topic), METADATA_TIMEOUT)?;
                 let found = metadata.topics().iter().find(|found| found.name() == topic);
                 match found.map(|found| (found.error(), found.partitions().is_empty())) {
                     Some((None, false)) => {
-                        here.insert(topic);
+                        existing.insert(topic);
                     }
                     None
                     | Some((Some(RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART), _)) => {
                         missing.insert(topic);
                     }
-                    // Just being made, or without a leader.
+                    // Being created, or without a leader.
                     Some((error, _)) => {
                         let code = error.map_or(RDKafkaErrorCode::LeaderNotAvailable, Into::into);
                         return Err(KafkaError::MetadataFetch(code));
                     }
                 }
             }
-            Ok((here, missing))
+            Ok((existing, missing))
         };
-        let (here, missing) = tokio::task::spawn_blocking(look).await??;
-        self.lock_known().extend(here);
+        let (existing, missing) = tokio::task::spawn_blocking(find).await??;
+        self.lock_known().extend(existing);
         Ok(missing)
     }
 
@@ -146,18 +161,18 @@ impl Sender {
     }
 }
 
-enum Sent {
-    Not(Published),
-    Waits(DeliveryFuture),
+enum Sending {
+    Finished(Published),
+    InFlight(DeliveryFuture),
 }
 
-fn send(producer: &FutureProducer, topic: &str, message: &Message) -> Sent {
+fn send(producer: &FutureProducer, topic: &str, message: &Message) -> Sending {
     let id = message.id.to_string();
     let mut headers = OwnedHeaders::new().insert(Header {
         key: ID,
         value: Some(&id),
     });
-    for (name, value) in fields(message) {
+    for (name, value) in encode_headers(message) {
         headers = headers.insert(Header {
             key: &name,
             value: Some(&value),
@@ -170,37 +185,22 @@ fn send(producer: &FutureProducer, topic: &str, message: &Message) -> Sent {
         record = record.key(&**key);
     }
     match producer.send_result(record) {
-        Ok(waits) => Sent::Waits(waits),
-        Err((error, _)) => Sent::Not(judge(&error)),
+        Ok(delivery) => Sending::InFlight(delivery),
+        Err((error, _)) => Sending::Finished(publish_error(&error)),
     }
 }
 
-impl Sent {
+impl Sending {
     async fn answer(self) -> Published {
         match self {
-            Self::Not(answer) => answer,
-            Self::Waits(delivery) => match delivery.await {
+            Self::Finished(answer) => answer,
+            Self::InFlight(delivery) => match delivery.await {
                 Ok(Ok(_)) => Published::Confirmed,
-                Ok(Err((error, _))) => judge(&error),
-                Err(_) => Published::Unavailable(away(NAME, &"the producer was closed")),
+                Ok(Err((error, _))) => publish_error(&error),
+                Err(_) => {
+                    Published::Unavailable(unavailable_failure(NAME, &"the producer was closed"))
+                }
             },
         }
-    }
-}
-
-fn judge(error: &KafkaError) -> Published {
-    match error.rdkafka_error_code() {
-        Some(
-            RDKafkaErrorCode::UnknownTopicOrPartition
-            | RDKafkaErrorCode::UnknownTopic
-            | RDKafkaErrorCode::UnknownPartition,
-        ) => Published::Unroutable,
-        Some(
-            RDKafkaErrorCode::MessageSizeTooLarge
-            | RDKafkaErrorCode::InvalidMessageSize
-            | RDKafkaErrorCode::InvalidRecord
-            | RDKafkaErrorCode::PolicyViolation,
-        ) => Published::Failed(refused(NAME, error)),
-        _ => Published::Unavailable(away(NAME, error)),
     }
 }

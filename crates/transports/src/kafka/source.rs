@@ -1,8 +1,8 @@
 //! A member of the consumer group.
 //!
-//! A partition is read by one member at a time, from the committed offset on; offsets are committed after our own commit. A
-//! member that lost a partition without noticing stores what its successor stores too, in the same order, and the database
-//! recognises it.
+//! One member at a time reads a partition, from the committed offset on; offsets are committed after our own commit. A member
+//! that lost a partition without noticing stores what its successor stores too, in the same order, and the database
+//! recognises the duplicates.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,19 +16,20 @@ use rdkafka::message::{BorrowedMessage, Headers, Message as _};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use tokio::time::Instant;
 
-use super::{MOST_BYTES as MOST_MESSAGE, NAME, unavailable};
-use crate::broker::{Arrival, Cause, Source};
+use super::error::classify;
+use super::{MAX_MESSAGE_BYTES, NAME};
+use crate::broker::{Cause, Incoming, Source};
 
-const MOST: usize = 500;
-const MOST_BYTES: usize = 8 * 1024 * 1024;
+const MAX_FETCH: usize = 500;
+const MAX_FETCH_BYTES: usize = 8 * 1024 * 1024;
 
 pub(super) struct KafkaSource {
     config: ClientConfig,
     topics: Vec<String>,
     consumer: Option<Arc<StreamConsumer>>,
-    /// Where the next fetch of each partition begins.
-    reached: TopicPartitionList,
-    /// Came although nothing was wanted.
+    /// The offset of each partition after the fetched messages.
+    fetched: TopicPartitionList,
+    /// Arrived while paused.
     early: Vec<Message>,
     paused: bool,
 }
@@ -36,25 +37,25 @@ pub(super) struct KafkaSource {
 impl KafkaSource {
     pub fn new(config: &ClientConfig, group: &str, topics: Vec<String>) -> Self {
         let mut config = config.clone();
-        let ours = [
+        let settings = [
             ("group.id", group),
             ("enable.auto.commit", "false"),
             ("enable.auto.offset.store", "false"),
-            // A group whose offsets the brokers have forgotten reads again and recognises, instead of losing.
+            // If the brokers have lost a group's offsets, reading again costs duplicates, which the database recognises.
             ("auto.offset.reset", "earliest"),
             ("isolation.level", "read_committed"),
             ("session.timeout.ms", "10000"),
             ("queued.max.messages.kbytes", "16384"),
-            ("fetch.message.max.bytes", MOST_MESSAGE),
+            ("fetch.message.max.bytes", MAX_MESSAGE_BYTES),
         ];
-        for (name, value) in ours {
+        for (name, value) in settings {
             config.set(name, value);
         }
         Self {
             config,
             topics,
             consumer: None,
-            reached: TopicPartitionList::new(),
+            fetched: TopicPartitionList::new(),
             early: Vec::new(),
             paused: false,
         }
@@ -78,18 +79,18 @@ impl KafkaSource {
         }
         let mut batch = std::mem::take(&mut self.early);
         if batch.is_empty() {
-            self.reached = TopicPartitionList::new();
-            match first(&consumer, wait).await? {
+            self.fetched = TopicPartitionList::new();
+            match next_message(&consumer, wait).await? {
                 Some(message) => batch.push(self.read(&message)?),
                 None => return Ok(batch),
             }
         }
         let mut bytes = 0;
-        while batch.len() < MOST && bytes < MOST_BYTES {
+        while batch.len() < MAX_FETCH && bytes < MAX_FETCH_BYTES {
             let Some(message) = consumer.recv().now_or_never() else {
                 break;
             };
-            // What came before an error is good; the error comes again if it lasts.
+            // Messages before an error are good; a persistent error comes again.
             let Ok(message) = message else {
                 break;
             };
@@ -102,44 +103,43 @@ impl KafkaSource {
     fn read(&mut self, message: &BorrowedMessage<'_>) -> Result<Message, KafkaError> {
         let next = Offset::Offset(message.offset() + 1);
         let (topic, partition) = (message.topic(), message.partition());
-        match self.reached.find_partition(topic, partition) {
+        match self.fetched.find_partition(topic, partition) {
             Some(mut element) => element.set_offset(next)?,
-            None => self.reached.add_partition_offset(topic, partition, next)?,
+            None => self.fetched.add_partition_offset(topic, partition, next)?,
         }
-        let mut fields = Vec::new();
-        if let Some(headers) = message.headers() {
-            for header in headers.iter() {
+        let mut headers = Vec::new();
+        if let Some(received) = message.headers() {
+            for header in received.iter() {
                 let value = String::from_utf8_lossy(header.value.unwrap_or_default());
-                fields.push((header.key.to_owned(), value.into_owned()));
+                headers.push((header.key.to_owned(), value.into_owned()));
             }
         }
         let key = message
             .key()
             .map(|key| String::from_utf8_lossy(key).into_owned());
-        let arrival = Arrival {
+        let incoming = Incoming {
             id: None,
-            place: [NAME, topic, &format!("{partition}/{}", message.offset())],
+            position: [NAME, topic, &format!("{partition}/{}", message.offset())],
             topic,
             key,
             payload: message.payload().unwrap_or_default(),
-            fields,
+            headers,
         };
-        Ok(arrival.open())
+        Ok(incoming.into_message())
     }
 
-    /// Without waiting for the answer: while a broker is away that may take a minute, and an offset that gets lost costs a
-    /// repetition, no more.
+    /// Doesn't wait for the answer: without a broker that can take a minute, and a lost offset costs only a redelivery.
     fn acknowledge(&mut self) -> Result<(), KafkaError> {
-        let reached = std::mem::replace(&mut self.reached, TopicPartitionList::new());
-        self.consumer()?.commit(&reached, CommitMode::Async)
+        let fetched = std::mem::replace(&mut self.fetched, TopicPartitionList::new());
+        self.consumer()?.commit(&fetched, CommitMode::Async)
     }
 
-    /// Paused partitions keep their place in the group: the library goes on to speak with the brokers as long as it is asked.
-    async fn rest(&mut self, how_long: Duration) -> Result<(), Cause> {
+    /// A paused member stays in the group as long as it polls.
+    async fn pause(&mut self, duration: Duration) -> Result<(), Cause> {
         let consumer = self.consumer()?;
         consumer.pause(&consumer.assignment()?)?;
         self.paused = true;
-        if let Some(message) = first(&consumer, how_long).await? {
+        if let Some(message) = next_message(&consumer, duration).await? {
             let message = self.read(&message)?;
             self.early.push(message);
         }
@@ -147,44 +147,44 @@ impl KafkaSource {
     }
 }
 
-/// The library queues an error for every try to reach a broker; they are passed by, or after an outage it would take as long
-/// again to work them off.
-async fn first(
+/// The next message within `wait`. Skips errors: the library queues one for every failed connection attempt, and handling each
+/// would delay the recovery by as long as the outage took.
+async fn next_message(
     consumer: &StreamConsumer,
     wait: Duration,
 ) -> Result<Option<BorrowedMessage<'_>>, KafkaError> {
     let end = Instant::now() + wait;
-    let mut trouble = None;
+    let mut last_error = None;
     loop {
         match tokio::time::timeout_at(end, consumer.recv()).await {
             Ok(Ok(message)) => return Ok(Some(message)),
-            Ok(Err(error)) => trouble = Some(error),
-            Err(_) => return trouble.map_or(Ok(None), Err),
+            Ok(Err(error)) => last_error = Some(error),
+            Err(_) => return last_error.map_or(Ok(None), Err),
         }
     }
 }
 
 impl Source for KafkaSource {
     fn fetch(&mut self, wait: Duration) -> BoxFuture<'_, Result<Vec<Message>, TransportError>> {
-        Box::pin(async move { self.fetch(wait).await.map_err(unavailable) })
+        Box::pin(async move { self.fetch(wait).await.map_err(classify) })
     }
 
     fn acknowledge(&mut self) -> BoxFuture<'_, Result<(), TransportError>> {
-        Box::pin(async move { self.acknowledge().map_err(unavailable) })
+        Box::pin(async move { self.acknowledge().map_err(classify) })
     }
 
-    fn rest(&mut self, how_long: Duration) -> BoxFuture<'_, ()> {
+    fn pause(&mut self, duration: Duration) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            if let Err(error) = self.rest(how_long).await {
-                tracing::debug!(%error, "partitions could not be paused");
-                tokio::time::sleep(how_long).await;
+            if let Err(error) = self.pause(duration).await {
+                tracing::debug!(%error, "pausing the partitions failed; waiting without it");
+                tokio::time::sleep(duration).await;
             }
         })
     }
 }
 
 impl Drop for KafkaSource {
-    /// Leaving the group means waiting for the broker, which a thread of the runtime must not.
+    /// Leaving the group blocks on the broker, so it needs a thread outside the runtime.
     fn drop(&mut self) {
         if let Some(consumer) = self.consumer.take() {
             std::thread::spawn(move || drop(consumer));

@@ -1,10 +1,11 @@
 //! A group's messages of one topic, in the stream's order.
 //!
-//! A pull consumer hands out messages to whoever asks: two intakes of a group get pieces, and an answer that gets lost on its
-//! way leaves a hole until the server delivers it again. So order is kept by the stream's own numbers: a message is let
-//! through when all before it were acknowledged or are let through first. A hole is waited for, but not for long: what dead
-//! hands hold would come back only after the server's time limit, and a server that lost the group's place would keep us
-//! waiting for what is long gone. What the stream itself still has there is read from it; whoever brings it again is late.
+//! A pull consumer hands out messages to every intake that asks: two intakes of a group get parts of the stream, and a lost
+//! response leaves a gap until the server redelivers. So order follows the stream's sequence numbers: a message is released
+//! when all earlier ones were acknowledged or are released first. A gap is waited for, but not for long: messages of a dead
+//! intake come back only after the acknowledgement deadline, and a server that lost the group's position would make us wait
+//! for messages that no longer exist. Messages that the stream still has in a gap are read from it; their redelivery is then
+//! a duplicate.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,129 +18,129 @@ use futures_util::future::BoxFuture;
 use postrider::transport::{Message, TransportError};
 use tokio::time::Instant;
 
-use super::residue::{self, Residue};
-use super::{ACK_WAIT, Link, MOST, NAME, consumer_name, stream_name, unavailable};
-use crate::broker::{Arrival, Cause, Source};
+use super::error::classify;
+use super::missed::{self, MissedMessages};
+use super::{ACK_WAIT, LazyClient, MAX_UNACKED, NAME, consumer_name, stream_name};
+use crate::broker::{Cause, Incoming, Source};
 
-const MOST_BYTES: usize = 8 * 1024 * 1024;
-/// How long to wait before a hole is looked at again.
-const HOLE: Duration = Duration::from_millis(20);
-/// How long others have to acknowledge what is missing here.
-const OTHERS: Duration = Duration::from_secs(2);
-/// What an answer may take beyond the wait that was asked for.
-const GRACE: Duration = Duration::from_secs(2);
+const MAX_FETCH_BYTES: usize = 8 * 1024 * 1024;
+const GAP_POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// How long other intakes have to acknowledge the messages of a gap.
+const GAP_TIMEOUT: Duration = Duration::from_secs(2);
+/// How much longer than the requested wait a response may take.
+const RESPONSE_GRACE: Duration = Duration::from_secs(2);
 
 pub(super) struct NatsSource {
-    link: Link,
+    client: LazyClient,
     topic: String,
     group: String,
     consumer: Option<PullConsumer>,
-    /// The number in the stream that comes next.
+    /// The sequence number to release next.
     next: u64,
-    /// Pulled and not let through, by number.
-    held: BTreeMap<u64, Held>,
-    /// Let through and not acknowledged.
-    taken: Vec<Acker>,
-    residue: Residue,
-    /// Something is missing, since then.
-    hole: Option<Instant>,
+    /// Pulled but not released, by sequence number.
+    buffer: BTreeMap<u64, Buffered>,
+    /// Released but not acknowledged.
+    unacked: Vec<Acker>,
+    missed: MissedMessages,
+    /// When the current gap was first seen.
+    gap_since: Option<Instant>,
 }
 
-struct Held {
+struct Buffered {
     message: Message,
     acker: Acker,
     since: Instant,
 }
 
 impl NatsSource {
-    pub fn new(link: Link, topic: &str, group: &str) -> Self {
+    pub fn new(client: LazyClient, topic: &str, group: &str) -> Self {
         Self {
-            link,
+            client,
             topic: topic.to_owned(),
             group: group.to_owned(),
             consumer: None,
             next: 0,
-            held: BTreeMap::new(),
-            taken: Vec::new(),
-            residue: Residue::default(),
-            hole: None,
+            buffer: BTreeMap::new(),
+            unacked: Vec::new(),
+            missed: MissedMessages::default(),
+            gap_since: None,
         }
     }
 
     async fn fetch(&mut self, wait: Duration) -> Result<Vec<Message>, Cause> {
-        self.taken.clear();
-        // The server will deliver these again, perhaps to somebody else.
-        self.held
-            .retain(|_, held| held.since.elapsed() < ACK_WAIT * 3 / 4);
+        self.unacked.clear();
+        // The server is about to redeliver older ones, perhaps to another intake.
+        self.buffer
+            .retain(|_, buffered| buffered.since.elapsed() < ACK_WAIT * 3 / 4);
         let consumer = self.consumer().await?;
-        let left = self
-            .residue
-            .find(&self.link, &self.topic, &consumer)
+        let missed = self
+            .missed
+            .find(&self.client, &self.topic, &consumer)
             .await?;
-        if !left.is_empty() {
+        if !missed.is_empty() {
             tracing::warn!(
-                count = left.len(),
+                count = missed.len(),
                 topic = self.topic,
                 group = self.group,
-                "the server had left messages behind; they are taken from the stream"
+                "a server restart left messages behind; reading them from the stream"
             );
-            return Ok(self.open_all(left));
+            return Ok(self.read_all(missed));
         }
-        let before = self.held.len();
-        self.pull(&consumer, MOST.saturating_sub(before), None)
+        let before = self.buffer.len();
+        self.pull(&consumer, MAX_UNACKED.saturating_sub(before), None)
             .await?;
-        if self.held.is_empty() {
+        if self.buffer.is_empty() {
             self.pull(&consumer, 1, Some(wait)).await?;
         }
-        let batch = self.let_through();
-        if !batch.is_empty() || self.held.is_empty() {
-            self.hole = None;
+        let batch = self.release();
+        if !batch.is_empty() || self.buffer.is_empty() {
+            self.gap_since = None;
             return Ok(batch);
         }
-        self.look(&consumer).await?;
-        let batch = self.let_through();
+        self.skip_acknowledged(&consumer).await?;
+        let batch = self.release();
         if !batch.is_empty() {
             return Ok(batch);
         }
-        if self.hole.get_or_insert_with(Instant::now).elapsed() < OTHERS {
-            tokio::time::sleep(HOLE).await;
+        if self.gap_since.get_or_insert_with(Instant::now).elapsed() < GAP_TIMEOUT {
+            tokio::time::sleep(GAP_POLL_INTERVAL).await;
             return Ok(Vec::new());
         }
-        self.fill().await
+        self.fill_gap().await
     }
 
-    /// Reads from the stream what is missing before the first that is held.
-    async fn fill(&mut self) -> Result<Vec<Message>, Cause> {
-        let Some((first, _)) = self.held.first_key_value() else {
+    /// Reads the messages before the first buffered one from the stream.
+    async fn fill_gap(&mut self) -> Result<Vec<Message>, Cause> {
+        let Some((first, _)) = self.buffer.first_key_value() else {
             return Ok(Vec::new());
         };
-        let context = self.link.context().await?;
+        let context = self.client.context().await?;
         let stream = context.get_stream(stream_name(&self.topic)).await?;
-        self.hole = None;
-        match residue::read(&stream, &self.topic, self.next, first - 1).await {
-            Ok((missing, seen)) => {
-                self.next = seen + 1;
-                Ok(self.open_all(missing))
+        self.gap_since = None;
+        match missed::read(&stream, &self.topic, self.next, first - 1).await {
+            Ok((messages, checked)) => {
+                self.next = checked + 1;
+                Ok(self.read_all(messages))
             }
             Err(error) => {
-                // It comes again from the server, only later.
-                tracing::warn!(%error, topic = self.topic, "can't see what is missing; allow $JS.API.STREAM.MSG.GET");
+                // The server redelivers them, only later.
+                tracing::warn!(%error, topic = self.topic, "can't read missing messages from the stream, so they arrive late; grant $JS.API.STREAM.MSG.GET");
                 Ok(Vec::new())
             }
         }
     }
 
-    fn open_all(&self, messages: Vec<StreamMessage>) -> Vec<Message> {
-        let open =
-            |message: StreamMessage| self.open(message.sequence, message.headers, &message.payload);
-        messages.into_iter().map(open).collect()
+    fn read_all(&self, messages: Vec<StreamMessage>) -> Vec<Message> {
+        let read =
+            |message: StreamMessage| self.read(message.sequence, message.headers, &message.payload);
+        messages.into_iter().map(read).collect()
     }
 
     async fn consumer(&mut self) -> Result<PullConsumer, Cause> {
         if let Some(consumer) = &self.consumer {
             return Ok(consumer.clone());
         }
-        let context = self.link.context().await?;
+        let context = self.client.context().await?;
         let stream = context.get_stream(stream_name(&self.topic)).await?;
         let consumer: PullConsumer = stream.get_consumer(&consumer_name(&self.group)).await?;
         self.next = consumer.cached_info().ack_floor.stream_sequence + 1;
@@ -147,53 +148,57 @@ impl NatsSource {
         Ok(consumer)
     }
 
-    /// What is there now, or what comes first within this time.
+    /// Pulls the available messages, or the first that arrives within `wait`.
     async fn pull(
         &mut self,
         consumer: &PullConsumer,
-        most: usize,
+        max: usize,
         wait: Option<Duration>,
     ) -> Result<(), Cause> {
-        if most == 0 {
+        if max == 0 {
             return Ok(());
         }
-        let limit = wait.unwrap_or_default() + GRACE;
+        let limit = wait.unwrap_or_default() + RESPONSE_GRACE;
         let pulling = async {
             let mut batch = match wait {
                 Some(wait) => {
-                    let batch = consumer.batch().max_messages(most).expires(wait);
+                    let batch = consumer.batch().max_messages(max).expires(wait);
                     batch.messages().await?
                 }
                 None => {
-                    let batch = consumer.fetch().max_messages(most).max_bytes(MOST_BYTES);
-                    batch.expires(GRACE).messages().await?
+                    let batch = consumer
+                        .fetch()
+                        .max_messages(max)
+                        .max_bytes(MAX_FETCH_BYTES);
+                    batch.expires(RESPONSE_GRACE).messages().await?
                 }
             };
             while let Some(message) = batch.next().await {
-                self.hold(message?)?;
+                self.buffer(message?)?;
             }
             Ok(())
         };
-        // If an answer got lost, what it carried comes again.
+        // If a response was lost, its messages are redelivered.
         tokio::time::timeout(limit, pulling).await.unwrap_or(Ok(()))
     }
 
-    fn hold(&mut self, came: async_nats::jetstream::Message) -> Result<(), Cause> {
-        let number = came.info()?.stream_sequence;
-        let (came, acker) = came.split();
-        let held = Held {
-            message: self.open(number, came.headers.unwrap_or_default(), &came.payload),
+    fn buffer(&mut self, message: async_nats::jetstream::Message) -> Result<(), Cause> {
+        let sequence = message.info()?.stream_sequence;
+        let (message, acker) = message.split();
+        let headers = message.headers.unwrap_or_default();
+        let buffered = Buffered {
+            message: self.read(sequence, headers, &message.payload),
             acker,
             since: Instant::now(),
         };
-        self.held.insert(number, held);
+        self.buffer.insert(sequence, buffered);
         Ok(())
     }
 
-    fn open(&self, number: u64, headers: HeaderMap, payload: &[u8]) -> Message {
+    fn read(&self, sequence: u64, received: HeaderMap, payload: &[u8]) -> Message {
         let mut id = None;
-        let mut fields = Vec::new();
-        for (name, values) in headers.iter() {
+        let mut headers = Vec::new();
+        for (name, values) in received.iter() {
             let name: &str = name.as_ref();
             let Some(value) = values.first() else {
                 continue;
@@ -201,41 +206,42 @@ impl NatsSource {
             if name.eq_ignore_ascii_case("nats-msg-id") {
                 id = Some(value.to_string());
             } else if !name.to_ascii_lowercase().starts_with("nats-") {
-                fields.push((name.to_owned(), value.to_string()));
+                headers.push((name.to_owned(), value.to_string()));
             }
         }
-        let arrival = Arrival {
+        let incoming = Incoming {
             id,
-            place: [NAME, &stream_name(&self.topic), &number.to_string()],
+            position: [NAME, &stream_name(&self.topic), &sequence.to_string()],
             topic: &self.topic,
             key: None,
             payload,
-            fields,
+            headers,
         };
-        arrival.open()
+        incoming.into_message()
     }
 
-    fn let_through(&mut self) -> Vec<Message> {
+    /// Removes the buffered messages that are next in order.
+    fn release(&mut self) -> Vec<Message> {
         let mut batch = Vec::new();
-        while let Some(first) = self.held.first_entry() {
-            let number = *first.key();
-            if number > self.next {
+        while let Some(first) = self.buffer.first_entry() {
+            let sequence = *first.key();
+            if sequence > self.next {
                 break;
             }
-            self.next = self.next.max(number + 1);
-            let held = first.remove();
-            batch.push(held.message);
-            self.taken.push(held.acker);
+            self.next = self.next.max(sequence + 1);
+            let buffered = first.remove();
+            batch.push(buffered.message);
+            self.unacked.push(buffered.acker);
         }
         batch
     }
 
-    /// Somebody else may have acknowledged what is missing; or nobody has it.
-    async fn look(&mut self, consumer: &PullConsumer) -> Result<(), Cause> {
+    /// Skips a gap that another intake has acknowledged, or whose messages nobody holds.
+    async fn skip_acknowledged(&mut self, consumer: &PullConsumer) -> Result<(), Cause> {
         let info = consumer.get_info().await?;
         self.next = self.next.max(info.ack_floor.stream_sequence + 1);
-        if info.num_ack_pending == self.held.len()
-            && let Some((first, _)) = self.held.first_key_value()
+        if info.num_ack_pending == self.buffer.len()
+            && let Some((first, _)) = self.buffer.first_key_value()
         {
             self.next = self.next.max(*first);
         }
@@ -250,21 +256,21 @@ impl Source for NatsSource {
             if fetched.is_err() {
                 self.consumer = None;
             }
-            fetched.map_err(unavailable)
+            fetched.map_err(classify)
         })
     }
 
     fn acknowledge(&mut self) -> BoxFuture<'_, Result<(), TransportError>> {
         Box::pin(async move {
-            for acker in self.taken.drain(..) {
-                acker.ack().await.map_err(unavailable)?;
+            for acker in self.unacked.drain(..) {
+                acker.ack().await.map_err(classify)?;
             }
-            let settled = self.residue.settle(&self.link, &self.topic).await;
-            settled.map_err(unavailable)
+            let deleted = self.missed.delete_stored(&self.client, &self.topic).await;
+            deleted.map_err(classify)
         })
     }
 
-    fn rest(&mut self, how_long: Duration) -> BoxFuture<'_, ()> {
-        Box::pin(tokio::time::sleep(how_long))
+    fn pause(&mut self, duration: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(duration))
     }
 }

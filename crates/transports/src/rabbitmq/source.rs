@@ -1,7 +1,7 @@
 //! A group's queue, read by its single active consumer.
 //!
-//! The broker hands out in order and, when a consumer is gone, begins with what that one had not acknowledged. So every
-//! consumer sees an unbroken piece of the queue from its front.
+//! The broker delivers in order and, when a consumer is gone, starts with what that one had not acknowledged. So every
+//! consumer sees an unbroken range from the front of the queue.
 
 use std::time::Duration;
 
@@ -13,29 +13,35 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Consumer};
 use postrider::transport::{Message, TransportError};
 
-use super::link::Link;
-use super::{ANSWER, NAME, declare_queue, queue, unavailable};
-use crate::broker::{Arrival, Cause, Source};
+use super::connection::LazyConnection;
+use super::error::classify;
+use super::{NAME, REQUEST_TIMEOUT, declare_queue, queue_name};
+use crate::broker::{Cause, Incoming, Source};
 
-/// So many messages are in our hands unacknowledged.
+/// Maximum number of unacknowledged messages.
 const PREFETCH: u16 = 500;
-const MOST_BYTES: usize = 8 * 1024 * 1024;
+const MAX_FETCH_BYTES: usize = 8 * 1024 * 1024;
 
 pub(super) struct RabbitSource {
-    link: Link,
+    connection: LazyConnection,
     group: String,
     topics: Vec<String>,
-    /// If the queue is ours to declare: with so many copies.
+    /// Number of replicas if this transport declares the queue.
     replicas: Option<usize>,
     open: Option<(Channel, Consumer)>,
-    /// The last that was fetched.
+    /// The delivery tag of the last fetched message.
     last: Option<u64>,
 }
 
 impl RabbitSource {
-    pub fn new(link: Link, group: &str, topics: &[String], replicas: Option<usize>) -> Self {
+    pub fn new(
+        connection: LazyConnection,
+        group: &str,
+        topics: &[String],
+        replicas: Option<usize>,
+    ) -> Self {
         Self {
-            link,
+            connection,
             group: group.to_owned(),
             topics: topics.to_vec(),
             replicas,
@@ -46,7 +52,7 @@ impl RabbitSource {
 
     async fn fetch(&mut self, wait: Duration) -> Result<Vec<Message>, Cause> {
         if self.open.is_none() {
-            let opened = tokio::time::timeout(ANSWER, self.open()).await;
+            let opened = tokio::time::timeout(REQUEST_TIMEOUT, self.open()).await;
             self.open = Some(opened.map_err(|_| "the broker does not answer")??);
         }
         let Some((_, consumer)) = &mut self.open else {
@@ -58,22 +64,22 @@ impl RabbitSource {
         let mut next = Some(first);
         let mut batch = Vec::new();
         let mut bytes = 0;
-        while let Some(came) = next.take() {
-            let delivery = came.ok_or("the broker has ended the subscription")??;
+        while let Some(delivery) = next.take() {
+            let delivery = delivery.ok_or("the broker has ended the subscription")??;
             self.last = Some(delivery.delivery_tag);
             bytes += delivery.data.len();
             batch.push(read(&delivery));
-            if batch.len() < usize::from(PREFETCH) && bytes < MOST_BYTES {
+            if batch.len() < usize::from(PREFETCH) && bytes < MAX_FETCH_BYTES {
                 next = consumer.next().now_or_never();
             }
         }
         Ok(batch)
     }
 
-    /// A server that was killed may come back without the queue or its bindings, and what is published meanwhile would
-    /// find nobody. So each new channel declares them again.
+    /// A killed server may come back without the queue or its bindings, and messages published then would be unroutable. So
+    /// each new channel declares them again.
     async fn open(&self) -> Result<(Channel, Consumer), Cause> {
-        let channel = self.link.channel().await?;
+        let channel = self.connection.channel().await?;
         if let Some(replicas) = self.replicas {
             declare_queue(&channel, &self.group, &self.topics, replicas).await?;
         }
@@ -81,7 +87,7 @@ impl RabbitSource {
         channel.basic_qos(PREFETCH, limit).await?;
         let consumer = channel
             .basic_consume(
-                queue(&self.group).into(),
+                queue_name(&self.group).into(),
                 "".into(),
                 BasicConsumeOptions::default(),
                 FieldTable::default(),
@@ -99,8 +105,8 @@ impl RabbitSource {
         Ok(())
     }
 
-    /// What this channel held goes back to the queue's front.
-    fn start_over(&mut self) {
+    /// The channel's unacknowledged messages return to the front of the queue.
+    fn reset(&mut self) {
         self.open = None;
         self.last = None;
     }
@@ -117,21 +123,23 @@ fn read(delivery: &Delivery) -> Message {
     };
     let properties = &delivery.properties;
     let headers = properties.headers().clone().unwrap_or_default();
-    let fields = headers.inner().iter();
-    let fields = fields.filter_map(|(name, value)| Some((name.to_string(), text(value)?)));
-    // The broker's own notes, such as how often it was delivered.
-    let fields = fields.filter(|(name, _)| !name.starts_with("x-")).collect();
+    let headers = headers.inner().iter();
+    let headers = headers.filter_map(|(name, value)| Some((name.to_string(), text(value)?)));
+    // Without the broker's own headers, such as the delivery count.
+    let headers = headers
+        .filter(|(name, _)| !name.starts_with("x-"))
+        .collect();
     let id = properties.message_id().as_ref().map(ToString::to_string);
-    Arrival {
-        // A place in a queue has no name. Whoever wants to be recognised must give an id.
+    Incoming {
+        // A position in a queue has no name: only messages with an id are recognised as duplicates.
         id: Some(id.unwrap_or_else(|| uuid::Uuid::new_v4().to_string())),
-        place: [NAME, "", ""],
+        position: [NAME, "", ""],
         topic: delivery.routing_key.as_str(),
         key: None,
         payload: &delivery.data,
-        fields,
+        headers,
     }
-    .open()
+    .into_message()
 }
 
 impl Source for RabbitSource {
@@ -139,9 +147,9 @@ impl Source for RabbitSource {
         Box::pin(async move {
             let fetched = self.fetch(wait).await;
             if fetched.is_err() {
-                self.start_over();
+                self.reset();
             }
-            fetched.map_err(unavailable)
+            fetched.map_err(classify)
         })
     }
 
@@ -149,13 +157,13 @@ impl Source for RabbitSource {
         Box::pin(async move {
             let acknowledged = self.acknowledge().await;
             if acknowledged.is_err() {
-                self.start_over();
+                self.reset();
             }
-            acknowledged.map_err(unavailable)
+            acknowledged.map_err(classify)
         })
     }
 
-    fn rest(&mut self, how_long: Duration) -> BoxFuture<'_, ()> {
-        Box::pin(tokio::time::sleep(how_long))
+    fn pause(&mut self, duration: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(duration))
     }
 }

@@ -1,6 +1,7 @@
-//! The transports through brokers keep the promise, each against a real server of this process.
+//! The conformance suite for the broker transports, each against a real server of this process.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use postrider::transport::Transport;
@@ -82,13 +83,13 @@ async fn private(kind: Kind) -> Option<Private> {
 impl Harness for Private {
     fn connect(&self) -> BoxFuture<'_, Arc<dyn Transport>> {
         Box::pin(async {
-            let transport: Arc<dyn Transport> = Arc::new(transport(
-                self.kind,
-                self.server.url(),
-                1,
-                &self.db,
-                Options::default(),
-            ));
+            let options = Options {
+                declare_timeout: Duration::from_secs(2),
+                ..Options::default()
+            };
+            let url = self.server.url();
+            let transport: Arc<dyn Transport> =
+                Arc::new(transport(self.kind, url, 1, &self.db, options));
             transport
         })
     }

@@ -13,4 +13,5 @@ mod postgres;
 mod publisher;
 mod relay;
 mod strangers;
+mod subscribing;
 mod support;

@@ -1,4 +1,4 @@
-//! A connection that is made when it is needed, and made anew when it is gone.
+//! A connection that is opened at the first use and reopened after a loss.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use lapin::{Channel, Connection, ConnectionProperties};
 use crate::broker::Cause;
 
 #[derive(Debug, Clone)]
-pub(super) struct Link {
+pub(super) struct LazyConnection {
     url: String,
     name: &'static str,
     connection: Arc<tokio::sync::Mutex<Option<Connection>>>,
 }
 
-impl Link {
+impl LazyConnection {
     pub fn new(url: &str, name: &'static str) -> Self {
         Self {
             url: url.to_owned(),

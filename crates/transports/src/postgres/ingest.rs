@@ -1,31 +1,29 @@
-//! Taking in what a broker outside has delivered: into the log and to one group, each message once.
+//! Storing what a broker delivered: in the log and for one group, each message once.
 
 use postrider::transport::{DELIVERIES, Message};
-
 use sqlx::{Postgres, Transaction};
 
 use super::PostgresTransport;
 use super::publish::Columns;
 
-/// See migration 0206.
-const TAKE_IN: &str = "select postrider.take_in($1, $2, $3, $4, $5, $6, $7)";
+const STORE_INCOMING: &str = "select postrider.take_in($1, $2, $3, $4, $5, $6, $7)";
 const BACKLOG: &str = "
 select count(*) from (
     select from postrider.delivery where consumer_group = $1 and finished_at is null limit $2) unfinished";
-const GROUPS: &str = "
+const SUBSCRIPTIONS: &str = "
 select topic, consumer_group from postrider.subscription where topic = any($1) order by topic, consumer_group";
-
-const DECLARING: &str = "select pg_advisory_xact_lock(hashtextextended($1 || ' ' || $2, 7313))";
+const LOCK_DECLARATION: &str =
+    "select pg_advisory_xact_lock(hashtextextended($1 || ' ' || $2, 7313))";
 
 impl PostgresTransport {
-    /// Nobody else declares this pair to a broker as long as this transaction is open.
-    pub(crate) async fn declaring(
+    /// While this transaction is open, nobody else declares this pair at a broker.
+    pub(crate) async fn lock_declaration(
         &self,
         topic: &str,
         group: &str,
     ) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
         let mut transaction = self.side.begin().await?;
-        sqlx::query(DECLARING)
+        sqlx::query(LOCK_DECLARATION)
             .bind(topic)
             .bind(group)
             .execute(&mut *transaction)
@@ -33,10 +31,14 @@ impl PostgresTransport {
         Ok(transaction)
     }
 
-    /// Stores these messages for the group, in their order; how many were new to it. Theirs for good once this returns.
-    pub(crate) async fn take_in(&self, group: &str, batch: &[Message]) -> Result<u64, sqlx::Error> {
+    /// Stores these messages for the group, in their order. Returns how many are new to it. Durable once this returns.
+    pub(crate) async fn store_incoming(
+        &self,
+        group: &str,
+        batch: &[Message],
+    ) -> Result<u64, sqlx::Error> {
         let columns = Columns::of(batch);
-        let taken: i64 = sqlx::query_scalar(TAKE_IN)
+        let new: i64 = sqlx::query_scalar(STORE_INCOMING)
             .bind(group)
             .bind(columns.ids)
             .bind(columns.topics)
@@ -46,28 +48,28 @@ impl PostgresTransport {
             .bind(columns.traces)
             .fetch_one(&self.pool)
             .await?;
-        if taken > 0 {
+        if new > 0 {
             self.waker.wake(&DELIVERIES);
         }
-        Ok(taken.unsigned_abs())
+        Ok(new.unsigned_abs())
     }
 
-    /// How many messages the group has not finished; counted up to `most`.
-    pub(crate) async fn backlog(&self, group: &str, most: u32) -> Result<u64, sqlx::Error> {
+    /// Number of unfinished messages of the group, counted up to `max`.
+    pub(crate) async fn backlog(&self, group: &str, max: u32) -> Result<u64, sqlx::Error> {
         let count: i64 = sqlx::query_scalar(BACKLOG)
             .bind(group)
-            .bind(i64::from(most))
+            .bind(i64::from(max))
             .fetch_one(&self.pool)
             .await?;
         Ok(count.unsigned_abs())
     }
 
-    /// Who subscribed to these topics, as far as this database knows: topic and group.
+    /// The subscriptions to these topics that this database knows: topic and group.
     pub(crate) async fn subscriptions(
         &self,
         topics: &[&str],
     ) -> Result<Vec<(String, String)>, sqlx::Error> {
-        sqlx::query_as(GROUPS)
+        sqlx::query_as(SUBSCRIPTIONS)
             .bind(topics)
             .fetch_all(&self.pool)
             .await
