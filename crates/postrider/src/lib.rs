@@ -16,6 +16,7 @@ pub mod catch_panic;
 mod conn;
 pub mod counters;
 pub mod dead_letter;
+pub mod decimal;
 pub mod digest;
 pub mod duration;
 pub mod error;

@@ -6,6 +6,7 @@
 use std::{borrow::Cow, fmt::Write as _};
 
 use super::DigestError;
+use crate::decimal::Decimal;
 
 /// A container that the walk is in.
 enum Frame<'a> {
@@ -129,47 +130,6 @@ fn is_exact(text: &str) -> Result<bool, serde_json::Error> {
         return Ok(false);
     }
     let printed = serde_json_canonicalizer::to_string(&double)?;
-    Ok(Decimal::of(text) == Decimal::of(&printed))
-}
-
-/// A decimal number in its one shortest form: `digits × 10^exponent`, without zeros at either end.
-#[derive(PartialEq, Eq)]
-struct Decimal {
-    negative: bool,
-    digits: String,
-    exponent: i64,
-}
-
-impl Decimal {
-    fn of(text: &str) -> Self {
-        let (negative, text) = text
-            .strip_prefix('-')
-            .map_or((false, text), |rest| (true, rest));
-        let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
-        let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-        let digits = format!("{whole}{fraction}");
-        let digits = digits.trim_start_matches('0');
-        if digits.is_empty() {
-            return Self {
-                negative: false,
-                digits: String::new(),
-                exponent: 0,
-            };
-        }
-        let shortest = digits.trim_end_matches('0');
-        let zeros = length(digits) - length(shortest);
-        // An exponent that no integer holds belongs to a number that no double holds.
-        let exponent = exponent.parse::<i64>().unwrap_or(i64::MAX);
-        Self {
-            negative,
-            digits: shortest.to_owned(),
-            exponent: exponent
-                .saturating_add(zeros)
-                .saturating_sub(length(fraction)),
-        }
-    }
-}
-
-fn length(text: &str) -> i64 {
-    i64::try_from(text.len()).unwrap_or(i64::MAX)
+    let decimal = str::parse::<Decimal>;
+    Ok(decimal(text).is_ok_and(|meant| decimal(&printed) == Ok(meant)))
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-pub use decimal::{Decimal, NotADecimal};
+pub use decimal::{InvalidDecimal, PositiveDecimal};
 pub use request::{
     InvalidOrder, Order, OrderRequest, OrderType, SCOPE, Side, TimeInForce, Version, key,
 };

@@ -1,15 +1,16 @@
-//! Whether a number survives being read.
+//! Whether a JSON number keeps its value when it is read.
+
+use postrider::decimal::Decimal;
 
 /// No double needs more digits than this to be written out in full.
-const MOST_DIGITS: usize = 767;
+const MAX_DIGITS: usize = 767;
 
-/// Whether the JSON number `text` keeps its value as a 64-bit integer or as a double. `0.1` does;
-/// `0.10000000000000000001` and `18446744073709551617` do not, nor do numbers that overflow or
-/// vanish.
+/// Whether the JSON number `text` keeps its value as a 64-bit integer or as a double. `0.1` does; `0.10000000000000000001` and
+/// `18446744073709551617` don't, nor do numbers that overflow or underflow.
 ///
-/// A double has many faithful texts: programs write its shortest one, or one with 17 digits, or all
-/// digits. What they have in common is that the double, rounded to as many digits, is that text.
-/// Where two shortest texts are equally near, writers differ; both forms that Rust knows count.
+/// A double has many faithful texts: programs write its shortest one, or one with 17 digits, or all digits. What they have in
+/// common is that the double, rounded to the same number of digits, is that text. Where two shortest texts are equally near,
+/// writers differ; both forms that Rust knows count.
 pub(super) fn is_exact(text: &str) -> bool {
     if text.parse::<i64>().is_ok() || text.parse::<u64>().is_ok() {
         return true;
@@ -17,43 +18,16 @@ pub(super) fn is_exact(text: &str) -> bool {
     let Ok(double) = text.parse::<f64>() else {
         return false;
     };
-    let meant = Decimal::of(text);
-    let digits = meant.digits.len();
-    if !double.is_finite() || digits > MOST_DIGITS {
+    let Ok(meant) = text.parse::<Decimal>() else {
+        return false;
+    };
+    let digits = meant.digits().len();
+    if !double.is_finite() || digits > MAX_DIGITS {
         return false;
     }
     let precision = digits.saturating_sub(1);
-    meant == Decimal::of(&format!("{double:.precision$e}"))
-        || meant == Decimal::of(&format!("{double:e}"))
-}
-
-/// A decimal number as its significant digits and the power of ten of the last of them.
-#[derive(PartialEq, Eq)]
-struct Decimal {
-    digits: Vec<u8>,
-    exponent: Option<i64>,
-}
-
-impl Decimal {
-    fn of(text: &str) -> Self {
-        let text = text.strip_prefix('-').unwrap_or(text);
-        let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
-        let fraction = mantissa.split_once('.').map_or("", |(_, after)| after);
-        let mut digits: Vec<u8> = mantissa.bytes().filter(|byte| *byte != b'.').collect();
-        let leading = digits.iter().take_while(|digit| **digit == b'0').count();
-        digits.drain(..leading);
-        let mut last = exponent
-            .parse::<i64>()
-            .ok()
-            .and_then(|exponent| exponent.checked_sub(i64::try_from(fraction.len()).ok()?));
-        while digits.last() == Some(&b'0') {
-            digits.pop();
-            last = last.and_then(|exponent| exponent.checked_add(1));
-        }
-        // Zero is zero whatever its exponent.
-        let exponent = if digits.is_empty() { Some(0) } else { last };
-        Self { digits, exponent }
-    }
+    let is_meant = |text: String| text.parse().as_ref() == Ok(&meant);
+    is_meant(format!("{double:.precision$e}")) || is_meant(format!("{double:e}"))
 }
 
 #[cfg(test)]
@@ -61,7 +35,7 @@ mod tests {
     use super::is_exact;
 
     #[test]
-    fn numbers_that_survive_are_told_from_those_that_change() {
+    fn numbers_that_keep_their_value_are_exact() {
         for exact in [
             "0",
             "-0",

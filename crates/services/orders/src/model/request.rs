@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use time::{OffsetDateTime, UtcOffset};
 use utoipa::ToSchema;
 
-use super::Decimal;
+use super::PositiveDecimal;
 
 /// This service's scope in the ledger.
 pub const SCOPE: &str = "orders";
@@ -81,14 +81,14 @@ pub struct OrderRequest {
     pub side: Side,
     /// An exact decimal greater than zero, as a string or a number.
     #[schema(value_type = String, example = "10")]
-    pub quantity: Decimal,
+    pub quantity: PositiveDecimal,
     /// Market or limit.
     #[serde(rename = "type")]
     pub order_type: OrderType,
     /// Required if, and only if, the type is `limit`: an exact decimal greater than zero, as a string or a number.
     #[serde(default)]
     #[schema(value_type = Option<String>, example = "12.50")]
-    pub limit_price: Option<Decimal>,
+    pub limit_price: Option<PositiveDecimal>,
     /// How long the order stays in force at the broker.
     #[serde(default)]
     pub time_in_force: TimeInForce,

@@ -2,16 +2,13 @@
 
 use std::{fmt, str::FromStr};
 
+use postrider::decimal::{Decimal, number_text};
 use serde::{Deserialize, Deserializer, de::Error as _};
-use serde_json::value::RawValue;
 
 use super::Currency;
 
-/// More than any account holds, and sums of very many of them fit well into 128 bits.
-const MOST_DIGITS: usize = 18;
-
-/// As fine as the finest currency, and far beyond: what is written finer is refused by its currency.
-const MOST_PLACES: usize = 18;
+/// Maximum number of digits on either side of the decimal point. Sums of very many such amounts fit into 128 bits.
+const MAX_DIGITS: u64 = 18;
 
 /// A decimal of zero or more, as written; of which currency is said elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,48 +36,27 @@ impl FromStr for Amount {
     type Err = NotAnAmount;
 
     fn from_str(text: &str) -> Result<Self, NotAnAmount> {
-        let (negative, unsigned) = match text.strip_prefix('-') {
-            Some(rest) => (true, rest),
-            None => (false, text),
-        };
-        let (whole, fraction) = match unsigned.split_once('.') {
-            Some((_, "")) => return Err(NotAnAmount::Malformed),
-            Some(parts) => parts,
-            None => (unsigned, ""),
-        };
-        let is_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-        if whole.is_empty() || !is_digits(whole) || !is_digits(fraction) {
+        let decimal: Decimal = text.parse().map_err(|_| NotAnAmount::Malformed)?;
+        if text.contains(['e', 'E']) {
             return Err(NotAnAmount::Malformed);
         }
-        let whole = whole.trim_start_matches('0');
-        let fraction = fraction.trim_end_matches('0');
-        if whole.len() > MOST_DIGITS || fraction.len() > MOST_PLACES {
+        if decimal.integer_digits().max(decimal.fraction_digits()) > MAX_DIGITS {
             return Err(NotAnAmount::TooLong);
         }
-        let digits = format!("0{whole}{fraction}")
-            .parse()
-            .map_err(|_| NotAnAmount::TooLong)?;
-        if negative && digits != 0 {
+        if decimal.is_negative() {
             return Err(NotAnAmount::Negative);
         }
-        let places = u32::try_from(fraction.len()).map_err(|_| NotAnAmount::TooLong)?;
+        let places = u32::try_from(decimal.fraction_digits()).map_err(|_| NotAnAmount::TooLong)?;
+        let digits = decimal.to_string().replace('.', "");
+        let digits = digits.parse().map_err(|_| NotAnAmount::TooLong)?;
         Ok(Self { digits, places })
     }
 }
 
 impl<'de> Deserialize<'de> for Amount {
-    /// From a string or a number; of a number its text counts, not the double that it would become.
+    /// From a JSON string or number; a number is never read as a double.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let raw = Box::<RawValue>::deserialize(deserializer)?;
-        let text = raw.get();
-        let quoted: String;
-        let number = if text.starts_with('"') {
-            quoted = serde_json::from_str(text).map_err(D::Error::custom)?;
-            quoted.as_str()
-        } else {
-            text
-        };
-        number.parse().map_err(D::Error::custom)
+        number_text(deserializer)?.parse().map_err(D::Error::custom)
     }
 }
 
