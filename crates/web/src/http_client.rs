@@ -1,10 +1,11 @@
-//! Calls to other people's servers: what every service needs when it is the client.
+//! Calls to external HTTP APIs.
 //!
-//! The promises: a call ends in time and follows no redirect, an answer takes bounded memory, a call without an answer
-//! says whether it may have arrived ([`Lost`]), and a wait that the other side asked for is understood in every form
-//! that the standard allows ([`retry_after`]). Addresses are kept out of messages: they may carry secrets. What others are
-//! told unasked goes out signed ([`webhook`]).
+//! The promises: a call ends in time and follows no redirect, a response takes bounded memory, a call without a response says
+//! whether it may have arrived ([`NoResponse`]), and `Retry-After` is understood in every form that the standard allows
+//! ([`retry_after`]). URLs are kept out of messages because they may contain secrets. Notifications to others are signed
+//! ([`webhook`]).
 
+mod endpoint;
 pub mod webhook;
 
 use std::time::{Duration, SystemTime};
@@ -14,37 +15,38 @@ use http::{HeaderMap, StatusCode, header};
 use reqwest::{Client, ClientBuilder, Response, redirect};
 use url::Url;
 
-/// However long another party asks us to wait, it is asked again after this.
-pub const LONGEST_WAIT: Duration = Duration::from_secs(3_600);
+pub use endpoint::{Endpoint, EndpointClient};
 
-/// Nobody needs longer to accept a connection.
-const LONGEST_CONNECT: Duration = Duration::from_secs(10);
+/// Maximum wait that [`retry_after`] returns.
+pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(3_600);
 
-/// No client can be made on this machine.
+const MAX_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The HTTP client can't be built on this machine.
 #[derive(Debug, thiserror::Error)]
-#[error("no HTTP client can be prepared; check the machine's TLS setup and its proxy variables")]
-pub struct Unprepared(#[from] reqwest::Error);
+#[error("the HTTP client can't be built; check the machine's TLS setup and its proxy variables")]
+pub struct ClientError(#[from] reqwest::Error);
 
-/// A client each of whose calls takes at most so long, the reading of the answer included.
-pub fn client(timeout: Duration) -> Result<Client, Unprepared> {
+/// A client with this timeout per call, including reading the response.
+pub fn client(timeout: Duration) -> Result<Client, ClientError> {
     Ok(builder()
         .timeout(timeout)
-        .connect_timeout(timeout.min(LONGEST_CONNECT))
+        .connect_timeout(timeout.min(MAX_CONNECT_TIMEOUT))
         .build()?)
 }
 
-/// The same without time limits, for those who set their own.
+/// The same without timeouts, for callers that set their own.
 pub fn builder() -> ClientBuilder {
     Client::builder()
-        // A redirected POST may be made twice or become a GET: the address must be the right one.
+        // A redirected POST may be repeated or become a GET: the configured URL must be the final one.
         .redirect(redirect::Policy::none())
         .user_agent(concat!("postrider/", env!("CARGO_PKG_VERSION")))
 }
 
-/// The address below `base` with these segments, each escaped: a name from outside can't leave its place. None for a
-/// name that no address can hold: an empty one, `.` and `..`, which mean another place even when they are escaped.
+/// `base` extended by these path segments, each escaped, so that an external name can't leave its path. None if a segment is
+/// empty, `.` or `..`: those have another meaning even when they are escaped.
 #[must_use]
-pub fn below(base: &Url, segments: &[&str]) -> Option<Url> {
+pub fn join(base: &Url, segments: &[&str]) -> Option<Url> {
     if segments
         .iter()
         .any(|segment| matches!(*segment, "" | "." | ".."))
@@ -59,41 +61,41 @@ pub fn below(base: &Url, segments: &[&str]) -> Option<Url> {
     Some(url)
 }
 
-/// May the same request succeed later without anybody changing it? 408, 425, 429 and every 5xx.
+/// May the same request succeed later? True for 408, 425, 429 and every 5xx.
 #[must_use]
 pub fn is_transient(status: StatusCode) -> bool {
     matches!(status.as_u16(), 408 | 425 | 429) || status.is_server_error()
 }
 
-/// How long the other side asks us to wait, as seconds or as a date; none if it does not say, or says "now".
+/// The wait that `Retry-After` asks for, as seconds or as a date, up to [`MAX_RETRY_AFTER`]; none if it's absent or zero.
 #[must_use]
 pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More digits than a number holds are more than the longest wait, too.
-        text.parse().map_or(LONGEST_WAIT, Duration::from_secs)
+        // A number that overflows is above the maximum, too.
+        text.parse().map_or(MAX_RETRY_AFTER, Duration::from_secs)
     } else {
         let at = httpdate::parse_http_date(text).ok()?;
         at.duration_since(SystemTime::now()).ok()?
     };
-    Some(wait.min(LONGEST_WAIT)).filter(|wait| !wait.is_zero())
+    Some(wait.min(MAX_RETRY_AFTER)).filter(|wait| !wait.is_zero())
 }
 
-/// A call that got no answer, or lost it on the way.
+/// A call that got no response, or lost it halfway.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-pub struct Lost {
+pub struct NoResponse {
     /// `NETWORK_TIMEOUT` or `NETWORK_ERROR`.
     pub code: &'static str,
-    /// False only if not even a connection was made.
+    /// False only if no connection was made.
     pub may_have_arrived: bool,
-    /// What happened, without the address.
+    /// What happened, without the URL.
     pub message: String,
     #[source]
     source: reqwest::Error,
 }
 
-impl From<reqwest::Error> for Lost {
+impl From<reqwest::Error> for NoResponse {
     fn from(error: reqwest::Error) -> Self {
         let error = error.without_url();
         let mut message = error.to_string();
@@ -115,32 +117,32 @@ impl From<reqwest::Error> for Lost {
     }
 }
 
-/// Why an answer could not be read to its end.
+/// Why a response body could not be read.
 #[derive(Debug, thiserror::Error)]
-pub enum Unread {
-    /// It broke off.
+pub enum BodyError {
+    /// The connection broke.
     #[error(transparent)]
-    Lost(#[from] Lost),
-    /// It is longer than anybody needs.
-    #[error("the answer is longer than {most} bytes")]
-    TooLong {
+    NoResponse(#[from] NoResponse),
+    /// The body is too large.
+    #[error("the response is larger than {max} bytes")]
+    TooLarge {
         /// The limit.
-        most: usize,
+        max: usize,
     },
 }
 
-/// The whole body of an answer, if it has at most `most` bytes.
-pub async fn body(mut response: Response, most: usize) -> Result<Bytes, Unread> {
+/// The whole body of a response, if it has at most `max` bytes.
+pub async fn body(mut response: Response, max: usize) -> Result<Bytes, BodyError> {
     let announced = response
         .content_length()
         .and_then(|length| usize::try_from(length).ok());
-    if announced.is_some_and(|length| length > most) {
-        return Err(Unread::TooLong { most });
+    if announced.is_some_and(|length| length > max) {
+        return Err(BodyError::TooLarge { max });
     }
     let mut bytes = BytesMut::new();
-    while let Some(chunk) = response.chunk().await.map_err(Lost::from)? {
-        if bytes.len() + chunk.len() > most {
-            return Err(Unread::TooLong { most });
+    while let Some(chunk) = response.chunk().await.map_err(NoResponse::from)? {
+        if bytes.len() + chunk.len() > max {
+            return Err(BodyError::TooLarge { max });
         }
         bytes.extend_from_slice(&chunk);
     }

@@ -22,12 +22,13 @@ use postrider::publisher::Publisher;
 use postrider::runtime::Worker;
 use postrider::transport::Transport;
 use postrider_blob::Store;
-use postrider_evidence::cases::{CaseApi, HttpCases, HttpSettings};
+use postrider_evidence::cases::{CaseApi, HttpCases};
 use postrider_evidence::ingest::Intake;
 use postrider_evidence::summary_gate::Gate;
 use postrider_evidence::{Settings, notify, task_consumer, worker};
 use postrider_sim::case_api::{self, SimulatedCaseApi};
 use postrider_transports::PostgresTransport;
+use postrider_web::http_client::Endpoint;
 use serde_json::json;
 use sqlx::PgPool;
 use tokio::task::JoinSet;
@@ -128,7 +129,7 @@ async fn cases() -> Result<Arc<dyn CaseApi>> {
     let url = format!("http://{}", listener.local_addr()?).parse()?;
     let routes = case_api::routes(Arc::new(SimulatedCaseApi::default()));
     tokio::spawn(async move { axum::serve(listener, routes).await });
-    Ok(Arc::new(HttpCases::new(HttpSettings {
+    Ok(Arc::new(HttpCases::new(Endpoint {
         url,
         token: None,
         timeout: Duration::from_secs(30),

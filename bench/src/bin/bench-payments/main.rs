@@ -17,11 +17,11 @@ use postrider::migrate::Migrator;
 use postrider::runtime::WorkerPool;
 use postrider::transport::Transport;
 use postrider_payments::wallet::Wallet;
-use postrider_payments::wallet::callback::{HttpCallback, HttpSettings};
+use postrider_payments::wallet::callback::HttpCallback;
 use postrider_payments::wallet::consumer::PaymentConsumer;
 use postrider_payments::{Payments, Settings, requests};
 use postrider_transports::PostgresTransport;
-use postrider_web::{MiddlewareOptions, shell};
+use postrider_web::{MiddlewareOptions, http_client::Endpoint, shell};
 use serde_json::json;
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
@@ -147,7 +147,7 @@ async fn ours(
 ) -> Result<()> {
     let stop = CancellationToken::new();
     let transport: Arc<dyn Transport> = Arc::new(PostgresTransport::new(pool.clone())?);
-    let callback = HttpCallback::new(HttpSettings {
+    let callback = HttpCallback::new(Endpoint {
         url: base.parse()?,
         token: None,
         timeout: settings.callback.timeout,

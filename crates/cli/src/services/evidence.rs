@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use postrider_evidence::{
     Evidence,
-    cases::{CaseApi, HttpCases, HttpSettings, PaperCases},
+    cases::{CaseApi, HttpCases, PaperCases},
     cleaning,
     notify::{self, Deliverer},
     scheduler::Scheduler,
@@ -69,16 +69,10 @@ pub(super) fn tasks(resources: &Resources, config: &Config) -> Result<Vec<Task>,
 }
 
 fn cases(resources: &Resources, config: &Config) -> Result<Arc<dyn CaseApi>, Failure> {
-    let settings = &config.evidence.case_api;
-    let Some(url) = settings.url.clone() else {
+    let Some(endpoint) = config.evidence.case_api.endpoint() else {
         return Ok(Arc::new(PaperCases::new(resources.pool.clone())));
     };
-    let settings = HttpSettings {
-        url,
-        token: settings.token.clone(),
-        timeout: settings.timeout,
-    };
-    let cases = HttpCases::new(settings)
+    let cases = HttpCases::new(endpoint)
         .map_err(|e| Failure::caused(Exit::Config, "evidence.case_api", &e))?;
     Ok(Arc::new(cases))
 }

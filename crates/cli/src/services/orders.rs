@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use postrider_orders::{
     Orders,
-    broker::{Broker, HttpBroker, HttpSettings, PaperBroker},
+    broker::{Broker, HttpBroker, PaperBroker},
     cleaning, worker,
 };
 
@@ -45,16 +45,10 @@ pub(super) fn tasks(resources: &Resources, config: &Config) -> Result<Vec<Task>,
 }
 
 fn broker(resources: &Resources, config: &Config) -> Result<Arc<dyn Broker>, Failure> {
-    let settings = &config.orders.broker;
-    let Some(url) = settings.url.clone() else {
+    let Some(endpoint) = config.orders.broker.endpoint() else {
         return Ok(Arc::new(PaperBroker::new(resources.pool.clone())));
     };
-    let settings = HttpSettings {
-        url,
-        token: settings.token.clone(),
-        timeout: settings.timeout,
-    };
-    let broker = HttpBroker::new(settings)
+    let broker = HttpBroker::new(endpoint)
         .map_err(|e| Failure::caused(Exit::Config, "orders.broker", &e))?;
     Ok(Arc::new(broker))
 }

@@ -8,7 +8,7 @@ use postrider_payments::{
     Payments, reconcile, requests,
     wallet::{
         self, Wallet,
-        callback::{Callback, HttpCallback, HttpSettings, LocalCallback},
+        callback::{Callback, HttpCallback, LocalCallback},
         consumer::PaymentConsumer,
     },
 };
@@ -123,15 +123,10 @@ pub(super) fn tasks(resources: &Resources, config: &Config) -> Result<Vec<Task>,
 }
 
 fn callback(resources: &Resources, config: &Config) -> Result<Arc<dyn Callback>, Failure> {
-    let settings = &config.payments.callback;
-    let Some(url) = settings.url.clone() else {
+    let Some(endpoint) = config.payments.callback.endpoint() else {
         return Ok(Arc::new(LocalCallback::new(resources.pool.clone())));
     };
-    let http = HttpCallback::new(HttpSettings {
-        url,
-        token: settings.token.clone(),
-        timeout: settings.timeout,
-    })
-    .map_err(|e| Failure::caused(Exit::Config, "payments.callback", &e))?;
+    let http = HttpCallback::new(endpoint)
+        .map_err(|e| Failure::caused(Exit::Config, "payments.callback", &e))?;
     Ok(Arc::new(http))
 }

@@ -77,9 +77,12 @@ fn remote(
     step: Step,
     service: &StageService,
 ) -> Result<Option<Arc<dyn Stage>>, Failure> {
-    let stage = HttpStage::new(step, service, config.protocols.stages.timeout)
+    let Some(endpoint) = service.endpoint(config.protocols.stages.timeout) else {
+        return Ok(None);
+    };
+    let stage = HttpStage::new(step, endpoint)
         .map_err(|e| Failure::caused(Exit::Config, "protocols.stages", &e))?;
-    Ok(stage.map(|stage| Arc::new(stage) as Arc<dyn Stage>))
+    Ok(Some(Arc::new(stage)))
 }
 
 fn vocabulary(config: &Config) -> Result<Vocabulary, Failure> {

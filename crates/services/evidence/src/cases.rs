@@ -14,7 +14,7 @@ use futures_util::{future::BoxFuture, stream::BoxStream};
 use postrider::breaker;
 use uuid::Uuid;
 
-pub use http::{HttpCases, HttpSettings};
+pub use http::HttpCases;
 pub use paper::PaperCases;
 
 use crate::model::Code;

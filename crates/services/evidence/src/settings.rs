@@ -10,6 +10,7 @@ use postrider::{
     retry::{Backoff, Policy, PolicyError},
     settings::{BreakerOverride, Lease, address, not_http, unless_empty},
 };
+use postrider_web::http_client::Endpoint;
 use serde::Deserialize;
 use url::Url;
 
@@ -238,6 +239,14 @@ impl Settings {
         }
         found.extend(self.notify.contradictions());
         found
+    }
+}
+
+impl CaseApi {
+    /// The Case API; none for the built-in one.
+    #[must_use]
+    pub fn endpoint(&self) -> Option<Endpoint> {
+        Endpoint::from_settings(self.url.as_ref(), self.token.as_deref(), self.timeout)
     }
 }
 

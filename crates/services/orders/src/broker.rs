@@ -15,7 +15,7 @@ use postrider::{
 };
 use serde_json::Value;
 
-pub use http::{HttpBroker, HttpSettings, Unusable};
+pub use http::HttpBroker;
 pub use paper::PaperBroker;
 
 /// A trading broker.

@@ -7,6 +7,7 @@ use postrider::{
     retry::{Policy, PolicyError},
     settings::{BreakerOverride, Delay, Lease, address, not_http, unless_empty},
 };
+use postrider_web::http_client::Endpoint;
 use serde::Deserialize;
 use url::Url;
 
@@ -81,6 +82,12 @@ pub struct BrokerSettings {
 }
 
 impl BrokerSettings {
+    /// The broker's API; none for the built-in paper broker.
+    #[must_use]
+    pub fn endpoint(&self) -> Option<Endpoint> {
+        Endpoint::from_settings(self.url.as_ref(), self.token.as_deref(), self.timeout)
+    }
+
     /// The rate limit.
     pub fn limit(&self) -> Result<Limit, InvalidRate> {
         let rate = self

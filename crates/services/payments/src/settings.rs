@@ -6,6 +6,7 @@ use postrider::{
     retry::{Policy, PolicyError},
     settings::{BreakerOverride, Delay, Lease, address, not_http, unless_empty},
 };
+use postrider_web::http_client::Endpoint;
 use serde::Deserialize;
 use url::Url;
 
@@ -171,6 +172,14 @@ impl fmt::Debug for WalletSettings {
             .field("host", &host)
             .field("pool_size", &self.pool_size)
             .finish_non_exhaustive()
+    }
+}
+
+impl CallbackSettings {
+    /// The orchestrator's API; none for the orchestrator of this process.
+    #[must_use]
+    pub fn endpoint(&self) -> Option<Endpoint> {
+        Endpoint::from_settings(self.url.as_ref(), self.token.as_deref(), self.timeout)
     }
 }
 

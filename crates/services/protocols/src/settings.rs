@@ -7,6 +7,7 @@ use postrider::{
     retry::{MAX_DELAY, Policy, PolicyError},
     settings::{BreakerOverride, Lease, address, not_http, unless_empty},
 };
+use postrider_web::http_client::Endpoint;
 use serde::Deserialize;
 use url::Url;
 
@@ -149,6 +150,14 @@ impl Settings {
             }
         }
         found
+    }
+}
+
+impl Service {
+    /// The service's API; none for the built-in stage.
+    #[must_use]
+    pub fn endpoint(&self, timeout: Duration) -> Option<Endpoint> {
+        Endpoint::from_settings(self.url.as_ref(), self.token.as_deref(), timeout)
     }
 }
 

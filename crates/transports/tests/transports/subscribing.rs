@@ -60,11 +60,11 @@ async fn waits_for_a_broker_that_is_down(kind: Kind) {
     let db = database().await;
     server.kill().await;
     let waiting = transport(kind, server.url(), 1, &db, options());
-    let mut subscribing = tokio::spawn(async move { subscribe(&waiting).await });
+    let mut subscribing = std::pin::pin!(subscribe(&waiting));
     let early = tokio::time::timeout(Duration::from_millis(500), &mut subscribing).await;
     assert!(early.is_err(), "no broker, yet it returned: {early:?}");
-    server.start().await;
-    subscribing.await.unwrap().unwrap();
+    let ((), subscribed) = tokio::join!(server.start(), subscribing);
+    subscribed.unwrap();
 }
 
 /// Clients that are connected already subscribe to a new topic while the broker restarts.

@@ -1,7 +1,7 @@
-//! A signed POST, as Standard Webhooks describes it.
+//! A signed POST as the Standard Webhooks specification describes it.
 //!
-//! The promise: the receiver can tell who sent it, when, and that it is the same notification as before (`webhook-id`
-//! never changes between attempts). The address and the secret appear in no message.
+//! The promise: the receiver can verify the sender, the time, and that it's the same notification as before (`webhook-id` is the
+//! same at every attempt). Neither the URL nor the secret appears in a message.
 
 use std::fmt::Display;
 use std::time::{Duration, SystemTime};
@@ -16,9 +16,9 @@ use sha2::Sha256;
 use url::Url;
 use uuid::Uuid;
 
-use super::{Lost, Unprepared, client, retry_after};
+use super::{ClientError, NoResponse, client, retry_after};
 
-/// A secret with this in front is base64.
+/// Marks a base64 secret.
 const PREFIX: &str = "whsec_";
 
 /// One receiver.
@@ -29,35 +29,35 @@ pub struct Webhook {
     key: Option<Vec<u8>>,
 }
 
-/// The receiver did not take it; the same id may be offered again.
+/// The receiver did not accept the notification. The same id may be posted again.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{failure}")]
-pub struct NotTaken {
+pub struct NotAccepted {
     /// Why.
     pub failure: Failure,
-    /// How long the receiver asks us to wait.
+    /// The wait that the receiver asks for.
     pub after: Option<Duration>,
 }
 
-/// What can't be set up.
+/// Why a webhook can't be set up.
 #[derive(Debug, thiserror::Error)]
-pub enum Unusable {
-    /// No HTTP client.
+pub enum WebhookError {
+    /// The HTTP client can't be built.
     #[error(transparent)]
-    Client(#[from] Unprepared),
-    /// The secret can't be read.
+    Client(#[from] ClientError),
+    /// The secret is invalid.
     #[error(transparent)]
-    Secret(#[from] BadSecret),
+    Secret(#[from] InvalidSecret),
 }
 
-/// The secret can't be read.
+/// The secret is not valid base64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the secret begins with whsec_ but what follows is not base64")]
-pub struct BadSecret;
+#[error("the secret starts with whsec_ but the rest is not base64")]
+pub struct InvalidSecret;
 
 impl Webhook {
-    /// Posts there, signed if there is a secret; a call takes at most so long.
-    pub fn new(url: Url, secret: Option<&str>, timeout: Duration) -> Result<Self, Unusable> {
+    /// A webhook that posts to this URL, signed if there is a secret.
+    pub fn new(url: Url, secret: Option<&str>, timeout: Duration) -> Result<Self, WebhookError> {
         Ok(Self {
             client: client(timeout)?,
             url,
@@ -65,8 +65,8 @@ impl Webhook {
         })
     }
 
-    /// Offers it once. Whatever the receiver says, a notification stays true: every refusal may be tried again.
-    pub async fn post(&self, id: Uuid, body: &Value) -> Result<(), NotTaken> {
+    /// Posts once. A notification stays true whatever the receiver answers, so every failure can be retried.
+    pub async fn post(&self, id: Uuid, body: &Value) -> Result<(), NotAccepted> {
         let text = body.to_string();
         let now = unix_time();
         let mut request = self
@@ -78,28 +78,28 @@ impl Webhook {
         if let Some(key) = &self.key {
             request = request.header("webhook-signature", signature(key, id, now, &text));
         }
-        let answer = request.body(text).send().await.map_err(|error| {
-            let lost = Lost::from(error);
-            let message = format!("the receiver gave no answer: {lost}");
-            NotTaken {
-                failure: Failure::with_category(lost.code, Category::Network, message),
+        let response = request.body(text).send().await.map_err(|error| {
+            let error = NoResponse::from(error);
+            let message = format!("the receiver did not respond: {error}");
+            NotAccepted {
+                failure: Failure::with_category(error.code, Category::Network, message),
                 after: None,
             }
         })?;
-        let status = answer.status();
+        let status = response.status();
         if status.is_success() {
             return Ok(());
         }
         let message = format!("the receiver answered with status {status}");
-        Err(NotTaken {
+        Err(NotAccepted {
             failure: Failure::with_category(status.as_str(), Category::System, message),
-            after: retry_after(answer.headers()),
+            after: retry_after(response.headers()),
         })
     }
 }
 
 impl std::fmt::Debug for Webhook {
-    /// Neither the key nor what an address may carry belongs in a log.
+    /// Neither the key nor credentials in the URL belong in a log.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Webhook")
             .field("host", &self.url.host_str())
@@ -115,10 +115,10 @@ fn unix_time() -> i64 {
     })
 }
 
-/// The key that a configured secret stands for.
-pub fn signing_key(secret: &str) -> Result<Vec<u8>, BadSecret> {
+/// The signing key of a configured secret.
+pub fn signing_key(secret: &str) -> Result<Vec<u8>, InvalidSecret> {
     match secret.strip_prefix(PREFIX) {
-        Some(encoded) => STANDARD.decode(encoded.trim()).map_err(|_| BadSecret),
+        Some(encoded) => STANDARD.decode(encoded.trim()).map_err(|_| InvalidSecret),
         None => Ok(secret.as_bytes().to_vec()),
     }
 }
@@ -127,7 +127,7 @@ pub fn signing_key(secret: &str) -> Result<Vec<u8>, BadSecret> {
 #[must_use]
 pub fn signature(key: &[u8], id: impl Display, timestamp: i64, body: &str) -> String {
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else {
-        // Keys of any length are taken.
+        // Never happens: HMAC keys may have any length.
         return String::new();
     };
     mac.update(format!("{id}.{timestamp}.").as_bytes());

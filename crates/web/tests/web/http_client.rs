@@ -6,7 +6,7 @@ use axum::{Router, body::Body, response::Redirect, routing::get};
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use postrider_web::http_client::{
-    LONGEST_WAIT, Lost, Unread, below, body, client, is_transient, retry_after,
+    BodyError, LONGEST_WAIT, NoResponse, below, body, client, is_transient, retry_after,
 };
 use reqwest::Client;
 use tokio::net::TcpListener;
@@ -105,7 +105,7 @@ async fn without_a_connection_nothing_can_have_arrived() {
         .local_addr()
         .unwrap();
     let url = format!("http://user:secret@{free}/?key=secret");
-    let lost = Lost::from(quick().get(url).send().await.unwrap_err());
+    let lost = NoResponse::from(quick().get(url).send().await.unwrap_err());
     assert_eq!((lost.code, lost.may_have_arrived), ("NETWORK_ERROR", false));
     assert!(!lost.message.contains("secret"), "{}", lost.message);
 }
@@ -114,7 +114,7 @@ async fn without_a_connection_nothing_can_have_arrived() {
 async fn a_call_that_takes_too_long_ends_and_may_have_arrived() {
     let never = async || std::future::pending::<()>().await;
     let url = serve(Router::new().route("/", get(never))).await;
-    let lost = Lost::from(quick().get(url).send().await.unwrap_err());
+    let lost = NoResponse::from(quick().get(url).send().await.unwrap_err());
     assert_eq!(
         (lost.code, lost.may_have_arrived),
         ("NETWORK_TIMEOUT", true)
@@ -143,7 +143,7 @@ async fn an_answer_takes_bounded_memory_whether_it_announces_its_length_or_not()
         assert_eq!(body(ask().await, 15).await.unwrap().len(), 15, "{path}");
         let long = body(ask().await, 14).await;
         assert!(
-            matches!(long, Err(Unread::TooLong { most: 14 })),
+            matches!(long, Err(BodyError::TooLarge { most: 14 })),
             "{long:?}"
         );
     }
@@ -160,9 +160,9 @@ async fn an_answer_that_breaks_off_is_lost_and_may_have_arrived() {
     let url = serve(Router::new().route("/", get(broken))).await;
     // The server may break the connection before or after the head of its answer is through.
     let lost = match quick().get(url).send().await {
-        Err(error) => Lost::from(error),
+        Err(error) => NoResponse::from(error),
         Ok(answer) => match body(answer, 100).await {
-            Err(Unread::Lost(lost)) => lost,
+            Err(BodyError::NoResponse(lost)) => lost,
             other => panic!("the body has no end, and yet: {other:?}"),
         },
     };

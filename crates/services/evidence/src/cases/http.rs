@@ -1,11 +1,8 @@
 //! A Case API behind HTTP: `PUT` and `GET {url}/cases/{case_id}/evidence/{artifact_id}`.
 
-use std::time::Duration;
-
 use futures_util::{FutureExt, future::BoxFuture};
-use postrider_web::http_client::{self, Lost, Unprepared};
-use reqwest::{Body, Client, StatusCode, header};
-use url::Url;
+use postrider_web::http_client::{self, ClientError, Endpoint, EndpointClient, NoResponse};
+use reqwest::{Body, Method, RequestBuilder, StatusCode, header};
 use uuid::Uuid;
 
 use super::{CaseApi, Content, Refusal, Upload};
@@ -16,51 +13,34 @@ const NAME: &str = "x-file-name";
 /// The SHA-256 of its content, in hexadecimal.
 const DIGEST: &str = "x-file-sha256";
 
-/// Where the API is, and how it is called.
-#[derive(Clone)]
-pub struct HttpSettings {
-    /// In front of `/cases`.
-    pub url: Url,
-    /// Shown as a bearer token.
-    pub token: Option<String>,
-    /// The longest that one call may take.
-    pub timeout: Duration,
-}
-
 /// The client.
 pub struct HttpCases {
-    client: Client,
-    base: Url,
-    token: Option<String>,
+    client: EndpointClient,
 }
 
 impl HttpCases {
-    /// Calls nobody yet.
-    pub fn new(settings: HttpSettings) -> Result<Self, Unprepared> {
-        Ok(Self {
-            client: http_client::client(settings.timeout)?,
-            base: settings.url,
-            token: settings.token,
-        })
+    /// A Case API at this endpoint. Makes no call yet.
+    pub fn new(endpoint: Endpoint) -> Result<Self, ClientError> {
+        let client = endpoint.client()?;
+        Ok(Self { client })
     }
 
-    fn url(&self, case: Uuid, artifact: Uuid) -> Result<Url, Refusal> {
+    fn request(
+        &self,
+        method: Method,
+        case: Uuid,
+        artifact: Uuid,
+    ) -> Result<RequestBuilder, Refusal> {
         let (case, artifact) = (case.to_string(), artifact.to_string());
-        http_client::below(&self.base, &["cases", &case, "evidence", &artifact]).ok_or_else(|| {
+        let path = ["cases", &case, "evidence", &artifact];
+        self.client.request(method, &path).ok_or_else(|| {
             let message = "evidence.case_api.url can't be extended by a path";
             Refusal::lost(Code::SystemError, message)
         })
     }
 
-    fn with_token(&self, request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
-        match &self.token {
-            Some(token) => request.bearer_auth(token),
-            None => request,
-        }
-    }
-
     async fn put(&self, upload: Upload) -> Result<(), Refusal> {
-        let url = self.url(upload.case_id, upload.artifact_id)?;
+        let request = self.request(Method::PUT, upload.case_id, upload.artifact_id)?;
         let file_type = upload.file_type.as_deref();
         let body = match upload.content {
             Content::Whole(bytes) => Body::from(bytes),
@@ -68,9 +48,7 @@ impl HttpCases {
         };
         let name: String =
             url::form_urlencoded::byte_serialize(upload.file_name.as_bytes()).collect();
-        let request = self
-            .client
-            .put(url)
+        let request = request
             .header(
                 header::CONTENT_TYPE,
                 file_type.unwrap_or("application/octet-stream"),
@@ -79,7 +57,7 @@ impl HttpCases {
             .header(NAME, name.replace('+', "%20"))
             .header(DIGEST, upload.sha256)
             .body(body);
-        let response = self.with_token(request).send().await.map_err(lost)?;
+        let response = request.send().await.map_err(lost)?;
         let status = response.status();
         if status.is_success() || status == StatusCode::CONFLICT {
             return Ok(());
@@ -89,8 +67,8 @@ impl HttpCases {
     }
 
     async fn get(&self, case: Uuid, artifact: Uuid) -> Result<bool, Refusal> {
-        let request = self.client.get(self.url(case, artifact)?);
-        let response = self.with_token(request).send().await.map_err(lost)?;
+        let request = self.request(Method::GET, case, artifact)?;
+        let response = request.send().await.map_err(lost)?;
         match response.status() {
             status if status.is_success() => Ok(true),
             StatusCode::NOT_FOUND => Ok(false),
@@ -124,5 +102,5 @@ fn lost(error: reqwest::Error) -> Refusal {
     } else {
         Code::NetworkTimeout
     };
-    Refusal::lost(code, Lost::from(error))
+    Refusal::lost(code, NoResponse::from(error))
 }

@@ -13,7 +13,7 @@ use postrider::{
     runtime::Verdict,
     transport::{Delivery, Message},
 };
-use postrider_web::http_client::webhook::{self, NotTaken, Webhook};
+use postrider_web::http_client::webhook::{self, NotAccepted, Webhook};
 use sqlx::PgPool;
 
 use super::smtp::Mailer;
@@ -27,7 +27,7 @@ pub(super) const MAX_CONCURRENT: usize = 16;
 pub enum Unusable {
     /// The webhook can't be prepared.
     #[error("evidence.notify.url and evidence.notify.secret can't be used")]
-    Webhook(#[from] webhook::Unusable),
+    Webhook(#[from] webhook::WebhookError),
     /// The mail server's address can't be used.
     #[error("evidence.notify.smtp_url can't be used")]
     Smtp(#[from] lettre::transport::smtp::Error),
@@ -117,7 +117,7 @@ impl Deliverer {
 }
 
 /// `None` if no address is configured.
-fn receiver(settings: &Notify) -> Result<Option<Webhook>, webhook::Unusable> {
+fn receiver(settings: &Notify) -> Result<Option<Webhook>, webhook::WebhookError> {
     let Some(url) = settings.url.clone() else {
         return Ok(None);
     };
@@ -139,8 +139,8 @@ impl From<sqlx::Error> for DeliveryError {
     }
 }
 
-impl From<NotTaken> for DeliveryError {
-    fn from(refusal: NotTaken) -> Self {
+impl From<NotAccepted> for DeliveryError {
+    fn from(refusal: NotAccepted) -> Self {
         Self::Receiver(refusal.failure, refusal.after)
     }
 }

@@ -18,7 +18,7 @@ use postrider::{
 use postrider_blob::Store;
 use postrider_evidence::{
     Evidence, Settings,
-    cases::{CaseApi, HttpCases, HttpSettings},
+    cases::{CaseApi, HttpCases},
     notify::{self, Deliverer},
     scheduler::Scheduler,
     summary_gate::Gate,
@@ -31,7 +31,7 @@ use postrider_sim::{
 use postrider_testkit::TestDb;
 pub use postrider_testkit::within;
 use postrider_transports::PostgresTransport;
-use postrider_web::{MiddlewareOptions, shell};
+use postrider_web::{MiddlewareOptions, http_client::Endpoint, shell};
 use serde_json::{Value, json};
 use sqlx::{PgConnection, PgPool};
 use tokio_util::sync::CancellationToken;
@@ -345,12 +345,12 @@ pub async fn behind_http(cases: &Arc<SimulatedCaseApi>) -> Arc<dyn CaseApi> {
 
 pub fn http_cases(url: &str, timeout: Duration) -> Arc<dyn CaseApi> {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let settings = HttpSettings {
+    let endpoint = Endpoint {
         url: url::Url::parse(url).unwrap(),
         token: None,
         timeout,
     };
-    Arc::new(HttpCases::new(settings).unwrap())
+    Arc::new(HttpCases::new(endpoint).unwrap())
 }
 
 /// An archive with these entries.

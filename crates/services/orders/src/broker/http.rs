@@ -1,55 +1,33 @@
 //! A broker over HTTP: `POST {url}/orders`, `GET {url}/orders/{client_order_id}`.
 
-use std::time::Duration;
-
 use futures_util::{FutureExt, future::BoxFuture};
 use postrider::breaker;
-use postrider_web::http_client::{self, Lost, Unprepared, Unread, is_transient, retry_after};
-use reqwest::{Client, Response, StatusCode};
+use postrider_web::http_client::{
+    self, BodyError, ClientError, Endpoint, EndpointClient, NoResponse, is_transient, retry_after,
+};
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
-use url::Url;
 
 use super::{Broker, BrokerError, ErrorKind, check_accepted};
 
 /// Maximum size of a response body, in bytes.
 const MAX_RESPONSE: usize = 256 * 1024;
 
-/// Where the broker is and how to speak to it.
-#[derive(Clone)]
-pub struct HttpSettings {
-    /// The address in front of `/orders`.
-    pub url: Url,
-    /// Shown as a bearer token.
-    pub token: Option<String>,
-    /// The longest that one call may take.
-    pub timeout: Duration,
-}
-
-/// The settings make no usable client.
-#[derive(Debug, thiserror::Error)]
-#[error("no connection to the broker can be prepared")]
-pub struct Unusable(#[from] Unprepared);
-
 /// The adapter.
 pub struct HttpBroker {
-    client: Client,
-    base: Url,
-    token: Option<String>,
+    client: EndpointClient,
 }
 
 impl HttpBroker {
-    /// Prepares a client; calls nobody yet.
-    pub fn new(settings: HttpSettings) -> Result<Self, Unusable> {
-        Ok(Self {
-            client: http_client::client(settings.timeout)?,
-            base: settings.url,
-            token: settings.token,
-        })
+    /// A broker at this endpoint. Makes no call yet.
+    pub fn new(endpoint: Endpoint) -> Result<Self, ClientError> {
+        let client = endpoint.client()?;
+        Ok(Self { client })
     }
 
     async fn post(&self, order: Value) -> Result<Value, BrokerError> {
-        let url = self.address(&["orders"])?;
-        let response = self.call(self.client.post(url).json(&order)).await?;
+        let request = self.request(Method::POST, &["orders"])?.json(&order);
+        let response = call(request).await?;
         let status = response.status();
         if status.is_success() {
             return check_accepted(body(response).await?);
@@ -87,8 +65,8 @@ impl HttpBroker {
     }
 
     async fn get(&self, client_order_id: &str) -> Result<Option<Value>, BrokerError> {
-        let url = self.address(&["orders", client_order_id])?;
-        let response = self.call(self.client.get(url)).await?;
+        let request = self.request(Method::GET, &["orders", client_order_id])?;
+        let response = call(request).await?;
         let status = response.status();
         if status.is_success() {
             return body(response).await.and_then(check_accepted).map(Some);
@@ -105,22 +83,18 @@ impl HttpBroker {
         })
     }
 
-    fn address(&self, segments: &[&str]) -> Result<Url, BrokerError> {
-        http_client::below(&self.base, segments).ok_or_else(|| {
+    fn request(&self, method: Method, segments: &[&str]) -> Result<RequestBuilder, BrokerError> {
+        self.client.request(method, segments).ok_or_else(|| {
             BrokerError::rejected(
                 "UNSENDABLE_KEY",
-                "the idempotency_key can't be part of an address at the broker",
+                "the idempotency_key can't be part of a URL at the broker",
             )
         })
     }
+}
 
-    async fn call(&self, request: reqwest::RequestBuilder) -> Result<Response, BrokerError> {
-        let request = match &self.token {
-            Some(token) => request.bearer_auth(token),
-            None => request,
-        };
-        request.send().await.map_err(|error| lost(error.into()))
-    }
+async fn call(request: RequestBuilder) -> Result<Response, BrokerError> {
+    request.send().await.map_err(|error| lost(error.into()))
 }
 
 impl Broker for HttpBroker {
@@ -157,14 +131,14 @@ async fn body(response: Response) -> Result<Value, BrokerError> {
     };
     let bytes = match http_client::body(response, MAX_RESPONSE).await {
         Ok(bytes) => bytes,
-        Err(Unread::Lost(error)) => return Err(lost(error)),
-        Err(Unread::TooLong { .. }) => return Err(unreadable("is too long")),
+        Err(BodyError::NoResponse(error)) => return Err(lost(error)),
+        Err(BodyError::TooLarge { .. }) => return Err(unreadable("is too long")),
     };
     serde_json::from_slice(&bytes).map_err(|_| unreadable("is not JSON"))
 }
 
 /// A call without a response. If no connection was made, nothing can have arrived.
-fn lost(lost: Lost) -> BrokerError {
+fn lost(lost: NoResponse) -> BrokerError {
     let kind = if lost.may_have_arrived {
         ErrorKind::Uncertain
     } else {

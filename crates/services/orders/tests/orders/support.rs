@@ -13,7 +13,7 @@ use http_body_util::BodyExt;
 use postrider::{breaker::Breakers, migrate::Migrator};
 use postrider_orders::{
     Ordering, Orders, Settings,
-    broker::{Broker, HttpBroker, HttpSettings},
+    broker::{Broker, HttpBroker},
     worker,
 };
 use postrider_sim::{
@@ -22,7 +22,7 @@ use postrider_sim::{
 };
 use postrider_testkit::TestDb;
 pub use postrider_testkit::eventually;
-use postrider_web::{MiddlewareOptions, shell};
+use postrider_web::{MiddlewareOptions, http_client::Endpoint, shell};
 use serde_json::{Value, json};
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
@@ -188,10 +188,10 @@ pub async fn over_http(broker: &Arc<SimulatedBroker>) -> Arc<dyn Broker> {
 
 pub fn http_broker(url: &str) -> Arc<dyn Broker> {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let settings = HttpSettings {
+    let endpoint = Endpoint {
         url: url::Url::parse(url).unwrap(),
         token: None,
         timeout: Duration::from_millis(500),
     };
-    Arc::new(HttpBroker::new(settings).unwrap())
+    Arc::new(HttpBroker::new(endpoint).unwrap())
 }

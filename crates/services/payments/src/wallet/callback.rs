@@ -1,17 +1,14 @@
 //! Callbacks: report a payment's result to the requests' side.
 
-use std::time::Duration;
-
 use futures_util::{FutureExt, future::BoxFuture};
 use postrider::{
     breaker,
     failure::{Category, Failure},
 };
-use postrider_web::http_client::{self, Lost, Unprepared};
-use reqwest::{Client, StatusCode};
+use postrider_web::http_client::{self, ClientError, Endpoint, EndpointClient, NoResponse};
+use reqwest::{Method, StatusCode};
 use serde_json::json;
 use sqlx::PgPool;
-use url::Url;
 
 use super::deduction::PaymentResult;
 use crate::{PaymentError, model, requests};
@@ -66,50 +63,31 @@ impl Callback for LocalCallback {
     }
 }
 
-/// Where callbacks are sent.
-#[derive(Clone)]
-pub struct HttpSettings {
-    /// Base URL, before `/internal/requests`.
-    pub url: Url,
-    /// Bearer token.
-    pub token: Option<String>,
-    /// Timeout of one call.
-    pub timeout: Duration,
-}
-
 /// Maximum size of a response body, in bytes.
 const MAX_RESPONSE: usize = 64 * 1024;
 
 /// Sends results over HTTP: `PUT {url}/internal/requests/{uuid}`.
 #[derive(Debug, Clone)]
 pub struct HttpCallback {
-    client: Client,
-    url: Url,
-    token: Option<String>,
+    client: EndpointClient,
 }
 
 impl HttpCallback {
-    /// Creates the client; makes no call yet.
-    pub fn new(settings: HttpSettings) -> Result<Self, Unprepared> {
-        Ok(Self {
-            client: http_client::client(settings.timeout)?,
-            url: settings.url,
-            token: settings.token,
-        })
+    /// An orchestrator at this endpoint. Makes no call yet.
+    pub fn new(endpoint: Endpoint) -> Result<Self, ClientError> {
+        let client = endpoint.client()?;
+        Ok(Self { client })
     }
 
     async fn put(&self, result: &PaymentResult) -> Result<(), Failure> {
         let uuid = result.uuid.to_string();
         let path = ["internal", "requests", uuid.as_str()];
-        let url = http_client::below(&self.url, &path).ok_or_else(|| {
+        let request = self.client.request(Method::PUT, &path).ok_or_else(|| {
             let text = "payments.callback.url can't be extended by a path";
             Failure::with_category("INVALID_URL", Category::System, text)
         })?;
         let body = json!({ "status": result.outcome, "reason": result.reason });
-        let mut request = self.client.put(url).json(&body);
-        if let Some(token) = &self.token {
-            request = request.bearer_auth(token);
-        }
+        let mut request = request.json(&body);
         if let Some(trace) = &result.trace {
             request = request.header(model::PARENT, trace.parent());
             if let Some(state) = trace.state() {
@@ -155,6 +133,6 @@ fn rejected(status: StatusCode) -> Failure {
 
 /// A call without a response.
 fn lost(error: reqwest::Error) -> Failure {
-    let lost = Lost::from(error);
+    let lost = NoResponse::from(error);
     Failure::with_category(lost.code, Category::Network, lost.message)
 }

@@ -14,14 +14,14 @@ use postrider_payments::{
     Payments, Settings, requests,
     wallet::{
         self, Wallet,
-        callback::{Callback, HttpCallback, HttpSettings},
+        callback::{Callback, HttpCallback},
         consumer::PaymentConsumer,
     },
 };
 pub use postrider_testkit::eventually;
 use postrider_testkit::{Proxy, TestDb, within};
 use postrider_transports::PostgresTransport;
-use postrider_web::{MiddlewareOptions, shell};
+use postrider_web::{MiddlewareOptions, http_client::Endpoint, shell};
 use serde_json::{Value, json};
 use sqlx::{PgPool, postgres::PgPoolOptions};
 use tokio_util::sync::CancellationToken;
@@ -163,12 +163,12 @@ impl Fixture {
 
     fn callback(&self) -> Arc<dyn Callback> {
         let own = url::Url::parse(&self.base).unwrap();
-        let settings = HttpSettings {
+        let endpoint = Endpoint {
             url: self.settings.callback.url.clone().unwrap_or(own),
             token: None,
             timeout: self.settings.callback.timeout,
         };
-        Arc::new(HttpCallback::new(settings).unwrap())
+        Arc::new(HttpCallback::new(endpoint).unwrap())
     }
 
     pub async fn call(&self, method: Method, path: &str, body: Option<Value>) -> (u16, Value) {

@@ -3,21 +3,17 @@
 //! 2xx with criteria is done; 4xx is permanent, but for 408, 425 and 429; everything else may pass. Who can't be
 //! reached, does not answer in time, or says that it is too busy (429, 502, 503, 504) is away.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use futures_util::{FutureExt, future::BoxFuture};
 use postrider::failure::{Category, Failure, storable};
-use postrider_web::http_client::{self, Lost, Unprepared, Unread};
-use reqwest::{Client, Response};
+use postrider_web::http_client::{
+    self, BodyError, ClientError, Endpoint, EndpointClient, NoResponse,
+};
+use reqwest::{Method, Response};
 use serde::Deserialize;
-use url::Url;
 
 use super::{Request, Stage, Trouble};
-use crate::{
-    model::{Criterion, Step},
-    settings::Service,
-};
+use crate::model::{Criterion, Step};
 
 /// No stage has more to say about one protocol.
 const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
@@ -30,9 +26,7 @@ const LONGEST_TEXT: usize = 20_000;
 
 /// The adapter.
 pub struct HttpStage {
-    client: Client,
-    url: Url,
-    token: Option<String>,
+    client: EndpointClient,
     step: Step,
 }
 
@@ -42,36 +36,21 @@ struct Answer {
 }
 
 impl HttpStage {
-    /// Prepares a client; calls nobody yet. None if the service has no address.
-    pub fn new(
-        step: Step,
-        service: &Service,
-        timeout: Duration,
-    ) -> Result<Option<Self>, Unprepared> {
-        let Some(url) = service.url.clone() else {
-            return Ok(None);
-        };
-        Ok(Some(Self {
-            client: http_client::client(timeout)?,
-            url,
-            token: service.token.clone(),
-            step,
-        }))
+    /// The stage at this endpoint. Makes no call yet.
+    pub fn new(step: Step, endpoint: Endpoint) -> Result<Self, ClientError> {
+        let client = endpoint.client()?;
+        Ok(Self { client, step })
     }
 
     async fn post(&self, request: Request) -> Result<Vec<Criterion>, Trouble> {
         let name = self.step.name();
         // The same on every attempt of a try, so that the service can tell a repetition.
         let key = format!("{}-{}-{name}", request.protocol_id, request.try_no);
-        let mut call = self
+        let response = self
             .client
-            .post(self.url.clone())
+            .base_request(Method::POST)
             .header("idempotency-key", key)
-            .json(&request);
-        if let Some(token) = &self.token {
-            call = call.bearer_auth(token);
-        }
-        let response = call
+            .json(&request)
             .send()
             .await
             .map_err(|error| self.lost(&error.into()))?;
@@ -126,8 +105,8 @@ impl HttpStage {
     async fn body(&self, response: Response) -> Result<Bytes, Trouble> {
         match http_client::body(response, LONGEST_ANSWER).await {
             Ok(body) => Ok(body),
-            Err(Unread::Lost(lost)) => Err(self.lost(&lost)),
-            Err(error @ Unread::TooLong { .. }) => Err(self.unreadable(&error.to_string())),
+            Err(BodyError::NoResponse(lost)) => Err(self.lost(&lost)),
+            Err(error @ BodyError::TooLarge { .. }) => Err(self.unreadable(&error.to_string())),
         }
     }
 
@@ -143,7 +122,7 @@ impl HttpStage {
     }
 
     /// A call without an answer.
-    fn lost(&self, lost: &Lost) -> Trouble {
+    fn lost(&self, lost: &NoResponse) -> Trouble {
         Trouble::unavailable(Failure::with_category(
             lost.code,
             Category::Network,

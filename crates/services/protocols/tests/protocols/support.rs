@@ -116,8 +116,8 @@ impl House {
             reader(settings),
         );
         let remote = |step, service: &Service| -> Option<Arc<dyn Stage>> {
-            let stage = HttpStage::new(step, service, settings.stages.timeout).unwrap()?;
-            Some(Arc::new(stage))
+            let endpoint = service.endpoint(settings.stages.timeout)?;
+            Some(Arc::new(HttpStage::new(step, endpoint).unwrap()))
         };
         let stages = Stages {
             extraction: remote(Step::Extraction, &settings.stages.extraction)
