@@ -1,12 +1,26 @@
-//! Ways for messages to go from the outbox to their consumers.
+//! Transports carry messages from the outbox to their consumers.
 //!
-//! All keep the promise of [`postrider::transport`]; `conformance` (a feature) is that promise as a test suite, which
-//! each of them passes against a real server.
+//! All keep the promises of [`postrider::transport`]. The `conformance` feature is a test suite for those promises, which
+//! each transport passes against a real server.
 //!
-//! - [`postgres`]: the default; needs nothing but the database, fans out to every subscribed group, keeps a log from
-//!   which a group can be served again, and can settle in the consumer's own transaction.
-//! - [`nats`], [`rabbitmq`], [`kafka`] (features of the same names): through a broker to the consumer's database; see
-//!   [`outside`].
+//! - [`postgres`]: the default. It needs only the database, fans out to every subscribed group, keeps a log that can be
+//!   replayed to a group, and can settle in the consumer's own transaction.
+//! - `nats`, `rabbitmq` and `kafka` (features of the same names): over a broker into the consumer's database; see the
+//!   module `broker`.
+//!
+//! ```no_run
+//! # fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::sync::Arc;
+//!
+//! use postrider::transport::Transport;
+//! use postrider_transports::PostgresTransport;
+//! use sqlx::PgPool;
+//!
+//! let pool = PgPool::connect_lazy("postgres://localhost/app")?;
+//! let transport: Arc<dyn Transport> = Arc::new(PostgresTransport::new(pool)?);
+//! # Ok(())
+//! # }
+//! ```
 
 #[cfg(any(feature = "kafka", feature = "rabbitmq", feature = "nats"))]
 pub mod broker;

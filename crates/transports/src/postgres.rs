@@ -1,9 +1,9 @@
-//! The Postgres transport: a log, and deliveries that are leased like every other work.
+//! The Postgres transport: a message log, and deliveries that are leased like any other work item.
 //!
-//! Publishing writes the message once to `postrider.message` and one slim row per subscribed group to
-//! `postrider.delivery`, in one statement per batch. Consumers claim, renew and settle deliveries with the engine's own
-//! leases, hence with its fences, retries, losses and dead letters. Where outbox, log and the consumer's effect live in
-//! one database, each of them can share a transaction with the other.
+//! Publishing writes the message once to `postrider.message` and one small row per subscribed group to
+//! `postrider.delivery`, in one statement per batch. Consumers claim, renew and settle deliveries with Postrider's leases, and
+//! so get its fences, retries, rescues and dead letters. If the outbox, the log and the consumer's effects are in one
+//! database, they can share a transaction.
 
 mod consumer;
 mod envelope;
@@ -28,7 +28,7 @@ use postrider::{Error, Result};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgConnection, PgPool};
 
-pub use log::{From, Kept, Retention};
+pub use log::{ReplayFrom, Retained, Retention};
 
 use consumer::PostgresConsumer;
 
@@ -42,31 +42,31 @@ const UNSUBSCRIBE: &str = "select postrider.unsubscribe($1, $2)";
 #[derive(Debug, Clone)]
 pub struct PostgresTransport {
     pool: PgPool,
-    /// Connections that nobody's handlers can use up: for hints and renewals.
-    side: PgPool,
+    /// Connections that handlers can't exhaust, for wake-up notifications and renewals.
+    reserved: PgPool,
     queue: Queue,
     waker: Waker,
     hints: Hints,
 }
 
 impl PostgresTransport {
-    /// A transport through the database of this pool, which must have the engine's schema. Call it inside a tokio runtime;
-    /// it connects when it is first used.
+    /// A transport over the database of this pool, which must have Postrider's schema. Call it inside a Tokio runtime. It
+    /// connects at the first use.
     pub fn new(pool: PgPool) -> Result<Self> {
-        let side = PgPoolOptions::new()
+        let reserved = PgPoolOptions::new()
             .max_connections(3)
             .acquire_timeout(Duration::from_secs(5))
             .connect_lazy_with(pool.connect_options().as_ref().clone());
         Ok(Self {
             queue: Queue::new(&DELIVERIES)?,
             waker: Waker::new(pool.clone()),
-            hints: Hints::of(side.clone()),
+            hints: Hints::of(reserved.clone()),
             pool,
-            side,
+            reserved,
         })
     }
 
-    /// Ends a subscription: the group gets no more of this topic. What it has not handled yet stays.
+    /// Ends a subscription: the group gets no new messages of this topic. Unfinished deliveries stay. False if there was none.
     pub async fn unsubscribe(&self, topic: &str, group: &str) -> Result<bool> {
         Ok(sqlx::query_scalar(UNSUBSCRIBE)
             .bind(topic)
@@ -81,7 +81,7 @@ impl PostgresTransport {
             .bind(group)
             .execute(&self.pool)
             .await
-            .map_err(trouble)?;
+            .map_err(transport_error)?;
         Ok(())
     }
 }
@@ -109,12 +109,16 @@ impl Transport for PostgresTransport {
         Box::pin(async move {
             publish::publish_in(transaction, batch)
                 .await
-                .map_err(trouble)
+                .map_err(transport_error)
         })
     }
 
     fn shares<'a>(&'a self, pool: &'a PgPool) -> BoxFuture<'a, Result<bool, TransportError>> {
-        Box::pin(async move { same_database(&self.side, pool).await.map_err(trouble) })
+        Box::pin(async move {
+            same_database(&self.reserved, pool)
+                .await
+                .map_err(transport_error)
+        })
     }
 
     fn relay<'a>(&'a self, order: &'a Relay) -> BoxFuture<'a, Result<u64>> {
@@ -150,13 +154,13 @@ impl Transport for PostgresTransport {
     }
 }
 
-/// What a database error says about this transport.
-fn trouble(error: impl Into<Error>) -> TransportError {
+/// A database error as the transport's.
+fn transport_error(error: impl Into<Error>) -> TransportError {
     TransportError::of_engine(NAME, error.into())
 }
 
-/// Do two pools lead to one database? A lock that one holds is either seen by the other or not: this can't be fooled by
-/// names, copies or poolers.
+/// Do two pools connect to the same database? One sees the other's lock or doesn't, which names, copies and poolers can't
+/// falsify.
 async fn same_database(ours: &PgPool, theirs: &PgPool) -> Result<bool, sqlx::Error> {
     let key: i64 = rand::random();
     let mut tx = ours.begin().await?;

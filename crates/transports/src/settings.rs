@@ -1,4 +1,4 @@
-//! `[transport]`: which one, and where.
+//! The configuration section `[transport]`.
 
 use serde::Deserialize;
 use std::fmt;
@@ -8,7 +8,7 @@ use postrider::transport::Transport;
 
 use crate::PostgresTransport;
 
-/// Which transport.
+/// The kind of transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -26,19 +26,19 @@ pub enum Kind {
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// Which one.
+    /// The kind of transport.
     pub kind: Kind,
-    /// Where the broker is. Empty: on this machine, at its usual port.
+    /// URL of the broker. Empty: on this machine, at its default port.
     pub url: String,
-    /// Make topics, exchanges, queues and streams that are missing.
+    /// Create missing topics, exchanges, queues and streams.
     pub declare: bool,
-    /// Copies of each message that a cluster of brokers keeps; 0: the broker's own default.
+    /// Number of replicas of each message in a cluster of brokers; 0: the broker's default.
     pub replicas: usize,
-    /// So many messages of a group wait in the database at most.
+    /// Maximum number of a group's unfinished messages in the database.
     pub backlog: u32,
 }
 
-/// Without the password that the address may hold.
+/// Omits the URL, which may contain a password.
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
@@ -51,7 +51,7 @@ impl fmt::Debug for Settings {
 }
 
 impl Settings {
-    /// What does not fit together: the key, what is wrong and what to do.
+    /// Invalid values as (key, problem).
     #[must_use]
     pub fn contradictions(&self) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
@@ -61,26 +61,26 @@ impl Settings {
             Kind::Rabbitmq => &["amqp", "amqps"],
             Kind::Nats => &["nats", "tls"],
         };
-        let fits = |url: &str| {
+        let has_scheme = |url: &str| {
             schemes
                 .iter()
                 .any(|scheme| url.starts_with(&format!("{scheme}://")))
         };
         if self.kind == Kind::Postgres {
             if !self.url.is_empty() {
-                let text = "the transport postgres has no address of its own; set transport.kind or leave it empty";
+                let text = "the transport postgres uses the database and has no URL; set transport.kind or leave it empty";
                 found.push(("transport.url", text.to_owned()));
             }
-        } else if !self.url.is_empty() && !fits(&self.url) {
-            let text = format!("must begin with {}://", schemes.join(":// or "));
+        } else if !self.url.is_empty() && !has_scheme(&self.url) {
+            let text = format!("must start with {}://", schemes.join(":// or "));
             found.push(("transport.url", text));
         }
         if let Some(reason) = self.url_error() {
             found.push(("transport.url", reason));
         }
-        if let Some(feature) = self.left_out() {
+        if let Some(feature) = self.missing_feature() {
             let text = format!(
-                "this program was built without {feature}; build it with --features {feature}, or choose another"
+                "this program was built without {feature}; build it with --features {feature}, or choose another transport"
             );
             found.push(("transport.kind", text));
         }
@@ -89,7 +89,7 @@ impl Settings {
             found.push(("transport.replicas", text));
         }
         if self.backlog < 100 {
-            let text = format!("{} is too few; at least 100", self.backlog);
+            let text = format!("{} is too small; the minimum is 100", self.backlog);
             found.push(("transport.backlog", text));
         }
         found
@@ -109,7 +109,7 @@ impl Settings {
         }
     }
 
-    const fn left_out(&self) -> Option<&'static str> {
+    const fn missing_feature(&self) -> Option<&'static str> {
         match self.kind {
             Kind::Kafka if !cfg!(feature = "kafka") => Some("kafka"),
             Kind::Rabbitmq if !cfg!(feature = "rabbitmq") => Some("rabbitmq"),
@@ -118,7 +118,7 @@ impl Settings {
         }
     }
 
-    /// The transport, on top of the database's own. A broker is connected to when it is first needed.
+    /// The configured transport, on top of the database's own. A broker connection is opened at the first use.
     #[must_use]
     pub fn open(&self, local: PostgresTransport) -> Arc<dyn Transport> {
         match self.kind {
@@ -153,16 +153,16 @@ impl Settings {
                     self.options(),
                 ))
             }
-            // Refused as a contradiction before.
-            #[allow(unreachable_patterns, reason = "only where a feature was left out")]
+            // Rejected as a contradiction before.
+            #[allow(unreachable_patterns, reason = "only without some feature")]
             _ => Arc::new(local),
         }
     }
 
     #[cfg(any(feature = "kafka", feature = "rabbitmq", feature = "nats"))]
-    fn url_or<'a>(&'a self, usual: &'a str) -> &'a str {
+    fn url_or<'a>(&'a self, default: &'a str) -> &'a str {
         if self.url.is_empty() {
-            usual
+            default
         } else {
             &self.url
         }
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_is_enough_and_an_address_must_be_the_brokers() {
+    fn the_kind_is_enough_and_a_url_must_match_it() {
         for kind in [Kind::Postgres, Kind::Kafka, Kind::Rabbitmq, Kind::Nats] {
             let found = settings(kind, "").contradictions();
             assert!(

@@ -1,4 +1,4 @@
-//! What a consumer may rely on, and what its death costs.
+//! What a consumer can rely on, and what happens when it is lost.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,38 +9,41 @@ use postrider::transport::{Fate, MessageId};
 use tokio::time::Instant;
 
 use super::{
-    DEADLINE, Harness, LEASE, Names, publish, receive, receive_nothing, receive_one, soon,
-    try_again,
+    DEADLINE, Harness, LEASE, Names, publish, receive, receive_nothing, receive_one, retry,
+    retry_immediately,
 };
 
-/// A consumer that vanishes without a word loses what it held, to others, and can no longer settle it.
-pub async fn a_dead_consumers_messages_move_on(harness: &impl Harness) {
+/// The deliveries of a consumer that disappears go to others, without spending an attempt.
+pub async fn a_lost_consumers_messages_go_to_another(harness: &impl Harness) {
     let names = Names::new("moves");
-    let (dying, living) = (harness.connect().await, harness.connect().await);
-    let consumer = dying.subscribe(names.subscription()).await.unwrap();
+    let (lost, surviving) = (harness.connect().await, harness.connect().await);
+    let consumer = lost.subscribe(names.subscription()).await.unwrap();
     let messages = names.messages(3);
-    publish(&*living, &messages).await;
+    publish(&*surviving, &messages).await;
     let held = receive(&*consumer, 3).await;
     drop(consumer);
-    drop(dying);
+    drop(lost);
 
-    let heir = living.subscribe(names.subscription()).await.unwrap();
-    let mut came: Vec<MessageId> = Vec::new();
-    while came.len() < 3 {
+    let heir = surviving.subscribe(names.subscription()).await.unwrap();
+    let mut received: Vec<MessageId> = Vec::new();
+    while received.len() < 3 {
         let delivery = receive_one(&*heir).await;
         assert!(delivery.redelivered);
-        assert_eq!(delivery.attempts, 0, "a death is no failed attempt");
-        came.push(delivery.message.id);
+        assert_eq!(
+            delivery.attempts, 0,
+            "losing a consumer is not a failed attempt"
+        );
+        received.push(delivery.message.id);
         assert_eq!(heir.ack(delivery.receipt).await.unwrap(), Fate::Settled);
     }
-    came.sort_unstable();
+    received.sort_unstable();
     let mut expected: Vec<MessageId> = held.iter().map(|d| d.message.id).collect();
     expected.sort_unstable();
-    assert_eq!(came, expected);
+    assert_eq!(received, expected);
 }
 
-/// What is neither settled nor given back comes again, while its consumer lives on.
-pub async fn a_forgotten_delivery_comes_again(harness: &impl Harness) {
+/// A delivery that is dropped without settling is redelivered, while its consumer goes on.
+pub async fn a_dropped_delivery_is_redelivered(harness: &impl Harness) {
     let names = Names::new("forgotten");
     let transport = harness.connect().await;
     let consumer = transport.subscribe(names.subscription()).await.unwrap();
@@ -52,7 +55,7 @@ pub async fn a_forgotten_delivery_comes_again(harness: &impl Harness) {
     assert_eq!(consumer.held(), 0);
 }
 
-/// However long a handler takes, as long as its consumer lives nobody else gets the message.
+/// However long a handler takes, nobody else gets the message while its consumer is alive.
 pub async fn a_living_consumer_keeps_its_messages(harness: &impl Harness) {
     let names = Names::new("keeps");
     let transport = harness.connect().await;
@@ -61,16 +64,19 @@ pub async fn a_living_consumer_keeps_its_messages(harness: &impl Harness) {
     let delivery = receive_one(&*slow).await;
     let other = transport.subscribe(names.subscription()).await.unwrap();
     let watched = other.receive(10, LEASE * 2).await.unwrap();
-    assert!(watched.is_empty(), "went to another: {watched:?}");
+    assert!(
+        watched.is_empty(),
+        "delivered to another consumer: {watched:?}"
+    );
     assert_eq!(slow.ack(delivery.receipt).await.unwrap(), Fate::Settled);
     receive_nothing(&*other).await;
 }
 
-/// Not now is no failure.
-pub async fn what_is_put_off_comes_again_at_no_cost(harness: &impl Harness) {
-    let names = Names::new("put-off");
+/// A snooze is not a failure.
+pub async fn a_snoozed_message_comes_again_without_spending_an_attempt(harness: &impl Harness) {
+    let names = Names::new("snooze");
     let transport = harness.connect().await;
-    let subscription = names.subscription().policy(soon(1));
+    let subscription = names.subscription().policy(retry_immediately(1));
     let consumer = transport.subscribe(subscription).await.unwrap();
     publish(&*transport, &names.messages(1)).await;
     for _ in 0..3 {
@@ -95,7 +101,7 @@ pub async fn failed_attempts_are_counted(harness: &impl Harness) {
         let delivery = receive_one(&*consumer).await;
         assert_eq!(delivery.attempts, attempts);
         assert_eq!(delivery.redelivered, attempts > 0);
-        let fate = consumer.settle_one(delivery.receipt, try_again()).await;
+        let fate = consumer.settle_one(delivery.receipt, retry()).await;
         assert_eq!(fate.unwrap(), Fate::Settled);
     }
     let delivery = receive_one(&*consumer).await;
@@ -103,11 +109,11 @@ pub async fn failed_attempts_are_counted(harness: &impl Harness) {
     assert!(harness.dead_letters(&names.group).await.is_empty());
 }
 
-/// Poison ends in the dead letters after bounded attempts, and the others go on meanwhile.
-pub async fn a_message_that_always_fails_is_a_dead_letter(harness: &impl Harness) {
+/// A poison message becomes a dead letter after bounded attempts, and doesn't hold up the others.
+pub async fn a_message_that_always_fails_becomes_a_dead_letter(harness: &impl Harness) {
     let names = Names::new("poison");
     let transport = harness.connect().await;
-    let subscription = names.subscription().policy(soon(3));
+    let subscription = names.subscription().policy(retry_immediately(3));
     let consumer = transport.subscribe(subscription).await.unwrap();
     let messages = names.messages(5);
     publish(&*transport, &messages).await;
@@ -118,7 +124,7 @@ pub async fn a_message_that_always_fails_is_a_dead_letter(harness: &impl Harness
         let delivery = receive_one(&*consumer).await;
         if delivery.message.id == poison {
             tried += 1;
-            let fate = consumer.settle_one(delivery.receipt, try_again()).await;
+            let fate = consumer.settle_one(delivery.receipt, retry()).await;
             let expected = if tried == 3 {
                 Fate::Dead
             } else {
@@ -137,8 +143,8 @@ pub async fn a_message_that_always_fails_is_a_dead_letter(harness: &impl Harness
     assert_eq!(dead[0].code, "ON_PURPOSE");
 }
 
-/// What can't succeed is not tried again.
-pub async fn a_permanent_failure_is_a_dead_letter_at_once(harness: &impl Harness) {
+/// A permanent failure is not retried.
+pub async fn a_permanent_failure_becomes_a_dead_letter_at_once(harness: &impl Harness) {
     let names = Names::new("permanent");
     let transport = harness.connect().await;
     let consumer = transport.subscribe(names.subscription()).await.unwrap();
@@ -154,8 +160,8 @@ pub async fn a_permanent_failure_is_a_dead_letter_at_once(harness: &impl Harness
     assert_eq!((dead[0].attempts, &*dead[0].code), (1, "INVALID_FORMAT"));
 }
 
-/// A consumer that is told to stop gives back what it holds; the next one gets it at once and with all its attempts.
-pub async fn closing_gives_back_at_no_cost(harness: &impl Harness) {
+/// A consumer that closes releases its deliveries; the next one gets them at once and with all their attempts.
+pub async fn closing_releases_messages_without_spending_an_attempt(harness: &impl Harness) {
     let names = Names::new("closing");
     let transport = harness.connect().await;
     let leaving = transport.subscribe(names.subscription()).await.unwrap();
@@ -172,7 +178,7 @@ pub async fn closing_gives_back_at_no_cost(harness: &impl Harness) {
     }
 }
 
-/// Back-pressure: nothing more is fetched until something was settled.
+/// Backpressure: nothing more is fetched until something is settled.
 pub async fn a_consumer_holds_no_more_than_its_prefetch(harness: &impl Harness) {
     let names = Names::new("prefetch");
     let transport = harness.connect().await;
@@ -181,7 +187,7 @@ pub async fn a_consumer_holds_no_more_than_its_prefetch(harness: &impl Harness) 
     publish(&*transport, &names.messages(20)).await;
     let mut held = receive(&*consumer, 5).await;
     assert_eq!(consumer.held(), 5);
-    let more = consumer.receive(20, super::QUIET).await.unwrap();
+    let more = consumer.receive(20, super::QUIET_PERIOD).await.unwrap();
     assert!(more.is_empty(), "{} more than the prefetch", more.len());
 
     let mut settled = 0;
@@ -197,7 +203,7 @@ pub async fn a_consumer_holds_no_more_than_its_prefetch(harness: &impl Harness) 
     assert_eq!(consumer.held(), 0);
 }
 
-/// Within a group a message goes to one consumer.
+/// Within a group, each message goes to one consumer.
 pub async fn consumers_of_a_group_share_its_messages(harness: &impl Harness) {
     let names = Names::new("shares");
     let (here, there) = (harness.connect().await, harness.connect().await);
@@ -214,7 +220,7 @@ pub async fn consumers_of_a_group_share_its_messages(harness: &impl Harness) {
     let mut seen: HashMap<MessageId, usize> = HashMap::new();
     let end = Instant::now() + DEADLINE;
     while seen.len() < 100 {
-        assert!(Instant::now() < end, "{} of 100 came", seen.len());
+        assert!(Instant::now() < end, "{} of 100 arrived", seen.len());
         for consumer in &consumers {
             for delivery in consumer
                 .receive(10, Duration::from_millis(50))
@@ -226,25 +232,28 @@ pub async fn consumers_of_a_group_share_its_messages(harness: &impl Harness) {
             }
         }
     }
-    assert!(seen.values().all(|times| *times == 1), "some came twice");
+    assert!(
+        seen.values().all(|times| *times == 1),
+        "some were delivered twice"
+    );
 }
 
-/// Who stops waiting (a deadline, a stop) loses nothing that was on its way.
+/// Cancelling a receive (a timeout, a shutdown) loses nothing.
 pub async fn a_dropped_receive_loses_nothing(harness: &impl Harness) {
     const COUNT: usize = 150;
     let names = Names::new("dropped");
     let transport = harness.connect().await;
-    // So long that what got lost would not come again in time.
+    // So long that a lost delivery would not be redelivered in time.
     let subscription = names.subscription().lease(10 * DEADLINE).prefetch(20);
     let consumer = transport.subscribe(subscription).await.unwrap();
     publish(&*transport, &names.messages(COUNT)).await;
     let end = Instant::now() + DEADLINE;
     let (mut done, mut dropped) = (0, 0);
     while done < COUNT {
-        assert!(Instant::now() < end, "{done} of {COUNT} came");
-        let patience = Duration::from_micros(u64::try_from(dropped % 40).unwrap() * 100);
+        assert!(Instant::now() < end, "{done} of {COUNT} arrived");
+        let timeout = Duration::from_micros(u64::try_from(dropped % 40).unwrap() * 100);
         let receiving = consumer.receive(7, DEADLINE);
-        let Ok(received) = tokio::time::timeout(patience, receiving).await else {
+        let Ok(received) = tokio::time::timeout(timeout, receiving).await else {
             dropped += 1;
             continue;
         };

@@ -1,4 +1,4 @@
-//! Order within a key, and freedom between keys.
+//! Order within a key, and independence of keys.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use postrider::runtime::Verdict;
 use postrider::transport::Message;
 use tokio::time::Instant;
 
-use super::{DEADLINE, Harness, Names, failure, number, publish, receive_one, try_again};
+use super::{DEADLINE, Harness, Names, failure, number, publish, receive_one, retry};
 
 const KEYS: usize = 8;
 const EACH: usize = 12;
 
-/// Two consumers, failures on the way: each key's messages are done in the order in which they were published.
-pub async fn messages_of_a_key_come_in_order(harness: &impl Harness) {
+/// With two consumers and failures, each key's messages are handled in the order in which they were published.
+pub async fn messages_of_a_key_arrive_in_order(harness: &impl Harness) {
     let names = Names::new("order");
     let (here, there) = (harness.connect().await, harness.connect().await);
     let consumers = [
@@ -31,7 +31,7 @@ pub async fn messages_of_a_key_come_in_order(harness: &impl Harness) {
     let mut count = 0;
     let end = Instant::now() + DEADLINE;
     while count < KEYS * EACH {
-        assert!(Instant::now() < end, "{count} of {} came", KEYS * EACH);
+        assert!(Instant::now() < end, "{count} of {} arrived", KEYS * EACH);
         for consumer in &consumers {
             for delivery in consumer
                 .receive(7, Duration::from_millis(20))
@@ -41,7 +41,7 @@ pub async fn messages_of_a_key_come_in_order(harness: &impl Harness) {
                 let n = number(&delivery.message);
                 if n % 11 == 3 && delivery.attempts == 0 {
                     consumer
-                        .settle_one(delivery.receipt, try_again())
+                        .settle_one(delivery.receipt, retry())
                         .await
                         .unwrap();
                     continue;
@@ -60,8 +60,8 @@ pub async fn messages_of_a_key_come_in_order(harness: &impl Harness) {
     }
 }
 
-/// A message that waits for its next attempt lets no later one of its key pass, and stops nobody else. Once it is given
-/// up, its key goes on.
+/// A message that waits for its next attempt holds back later ones of its key and no others. Once it is a dead letter, its key
+/// continues.
 pub async fn a_failing_message_holds_back_its_key_and_no_other(harness: &impl Harness) {
     let names = Names::new("held-back");
     let transport = harness.connect().await;

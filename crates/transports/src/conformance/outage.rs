@@ -1,4 +1,4 @@
-//! A server that goes away and comes back.
+//! A server that stops and comes back.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use std::time::Duration;
 use postrider::transport::{Consumer, Message, MessageId, Published, Transport};
 use tokio::time::Instant;
 
-use super::{DEADLINE, Names, Outage, receive_one};
+use super::{DEADLINE, Names, Restartable, receive_one};
 
-/// While the server is away, sender and receiver are told so and lose nothing; when it is there, the same clients work.
-pub async fn a_server_that_is_away_at_the_start_is_waited_for(harness: &impl Outage) {
-    let names = Names::new("away");
+/// While the server is down, publisher and consumer get transient errors and lose nothing; once it is up, the same clients work.
+pub async fn clients_recover_from_a_server_that_is_down_at_the_start(harness: &impl Restartable) {
+    let names = Names::new("down");
     let transport = harness.connect().await;
     transport.declare(&names.topic, &names.group).await.unwrap();
     drop(transport);
@@ -24,17 +24,17 @@ pub async fn a_server_that_is_away_at_the_start_is_waited_for(harness: &impl Out
         matches!(answers[..], [Published::Unavailable(_)]),
         "{answers:?}"
     );
-    let refused = transport.subscribe(names.subscription()).await;
-    assert!(refused.is_err_and(|error| error.is_transient()));
+    let subscribed = transport.subscribe(names.subscription()).await;
+    assert!(subscribed.is_err_and(|error| error.is_transient()));
 
     harness.start().await;
-    publish_at_last(&*transport, std::slice::from_ref(&message)).await;
-    let consumer = subscribe_at_last(&*transport, &names).await;
+    publish_until_confirmed(&*transport, std::slice::from_ref(&message)).await;
+    let consumer = subscribe_until_ready(&*transport, &names).await;
     assert_eq!(receive_one(&*consumer).await.message.id, message.id);
 }
 
-/// Every message that was confirmed arrives, whatever the server did meanwhile; the clients need no help.
-pub async fn a_restart_in_the_middle_loses_nothing(harness: &impl Outage) {
+/// Every confirmed message arrives, and the clients reconnect by themselves.
+pub async fn a_restart_in_the_middle_loses_nothing(harness: &impl Restartable) {
     const BATCHES: usize = 20;
     let names = Arc::new(Names::new("restart"));
     let transport = harness.connect().await;
@@ -49,24 +49,24 @@ pub async fn a_restart_in_the_middle_loses_nothing(harness: &impl Outage) {
                 harness.stop().await;
                 harness.start().await;
             }
-            publish_at_last(&*sender, batch).await;
+            publish_until_confirmed(&*sender, batch).await;
         }
     };
     let receiving = async {
-        let mut came: HashSet<MessageId> = HashSet::new();
+        let mut received: HashSet<MessageId> = HashSet::new();
         let end = Instant::now() + 2 * DEADLINE;
-        while came.len() < expected.len() {
+        while received.len() < expected.len() {
             assert!(
                 Instant::now() < end,
-                "{} of {} came",
-                came.len(),
+                "{} of {} arrived",
+                received.len(),
                 expected.len()
             );
             match consumer.receive(20, Duration::from_millis(200)).await {
                 Ok(deliveries) => {
                     for delivery in deliveries {
-                        came.insert(delivery.message.id);
-                        // An acknowledgement that gets lost costs a redelivery, no more.
+                        received.insert(delivery.message.id);
+                        // A lost acknowledgement only costs a redelivery.
                         let _ = consumer.ack(delivery.receipt).await;
                     }
                 }
@@ -76,14 +76,14 @@ pub async fn a_restart_in_the_middle_loses_nothing(harness: &impl Outage) {
                 }
             }
         }
-        came
+        received
     };
-    let ((), came) = tokio::join!(sending, receiving);
-    assert_eq!(came, expected);
+    let ((), received) = tokio::join!(sending, receiving);
+    assert_eq!(received, expected);
 }
 
-/// Publishes as a publisher does: what was not confirmed is sent again, with the same ids.
-async fn publish_at_last(transport: &dyn Transport, messages: &[Message]) {
+/// Publishes as a publisher does: retries unconfirmed messages with the same ids.
+async fn publish_until_confirmed(transport: &dyn Transport, messages: &[Message]) {
     let end = Instant::now() + DEADLINE;
     loop {
         let answers = transport.publish(messages).await;
@@ -95,7 +95,7 @@ async fn publish_at_last(transport: &dyn Transport, messages: &[Message]) {
     }
 }
 
-async fn subscribe_at_last(transport: &dyn Transport, names: &Names) -> Box<dyn Consumer> {
+async fn subscribe_until_ready(transport: &dyn Transport, names: &Names) -> Box<dyn Consumer> {
     let end = Instant::now() + DEADLINE;
     loop {
         match transport.subscribe(names.subscription()).await {

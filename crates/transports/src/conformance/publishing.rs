@@ -1,4 +1,4 @@
-//! What a confirmation is worth, and what a message keeps on its way.
+//! What a confirmation means, and what a message keeps.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use postrider::transport::{Fate, MessageId, Published};
 
 use super::{Harness, Names, publish, receive, receive_nothing, receive_one};
 
-/// What was confirmed is there for a client that comes later.
+/// Confirmed messages are there for a client that connects later.
 pub async fn confirmed_means_stored(harness: &impl Harness) {
     let names = Names::new("stored");
     let sender = harness.connect().await;
@@ -19,12 +19,12 @@ pub async fn confirmed_means_stored(harness: &impl Harness) {
     let consumer = receiver.subscribe(names.subscription()).await.unwrap();
     let deliveries = receive(&*consumer, messages.len()).await;
     let sent: HashSet<MessageId> = messages.iter().map(|message| message.id).collect();
-    let came: HashSet<MessageId> = deliveries.iter().map(|d| d.message.id).collect();
-    assert_eq!(came, sent);
+    let received: HashSet<MessageId> = deliveries.iter().map(|d| d.message.id).collect();
+    assert_eq!(received, sent);
 }
 
-/// Nothing falls on the floor: the sender is told, and the same message goes out once somebody has subscribed.
-pub async fn a_message_that_nobody_subscribed_to_is_unroutable(harness: &impl Harness) {
+/// Nothing is dropped silently: the sender learns of it, and the same message can be published once there is a subscriber.
+pub async fn a_message_without_subscribers_is_unroutable(harness: &impl Harness) {
     let (routed, unrouted) = (Names::new("routed"), Names::new("unrouted"));
     let transport = harness.connect().await;
     transport
@@ -48,7 +48,7 @@ pub async fn a_message_that_nobody_subscribed_to_is_unroutable(harness: &impl Ha
     assert_eq!(receive_one(&*consumer).await.message, batch[0]);
 }
 
-/// A duplicate is stored once, or can at least be recognised by its id.
+/// A duplicate is stored once, or keeps the id by which consumers recognise it.
 pub async fn a_message_published_twice_keeps_its_id(harness: &impl Harness) {
     let names = Names::new("twice");
     let transport = harness.connect().await;
@@ -82,8 +82,8 @@ pub async fn a_large_message_arrives_whole(harness: &impl Harness) {
     let mut messages = names.messages(3);
     messages[1].payload = format!("{{\"number\":1,\"body\":\"{}\"}}", "é".repeat(500_000)).into();
     publish(&*transport, &messages).await;
-    let mut came = receive(&*consumer, 3).await;
-    let large = came
+    let mut received = receive(&*consumer, 3).await;
+    let large = received
         .iter_mut()
         .find(|d| d.message.id == messages[1].id)
         .unwrap();
@@ -93,7 +93,7 @@ pub async fn a_large_message_arrives_whole(harness: &impl Harness) {
     );
 }
 
-/// A message comes as it was sent: key, payload to the letter, headers and trace context.
+/// A message arrives as it was sent: key, exact payload, headers and trace context.
 pub async fn headers_and_trace_context_are_kept(harness: &impl Harness) {
     let names = Names::new("headers");
     let transport = harness.connect().await;
@@ -105,18 +105,18 @@ pub async fn headers_and_trace_context_are_kept(harness: &impl Harness) {
     message.headers = Some(r#"{"tenant": "a", "retries": 3, "text": "ü, \"quoted\""}"#.into());
     publish(&*transport, std::slice::from_ref(&message)).await;
 
-    let came = receive_one(&*consumer).await.message;
-    assert_eq!(came.id, message.id);
-    assert_eq!(came.topic, message.topic);
-    assert_eq!(came.key, message.key);
-    assert_eq!(came.trace.as_deref(), Some(trace));
-    assert_eq!(&*came.payload, payload);
+    let received = receive_one(&*consumer).await.message;
+    assert_eq!(received.id, message.id);
+    assert_eq!(received.topic, message.topic);
+    assert_eq!(received.key, message.key);
+    assert_eq!(received.trace.as_deref(), Some(trace));
+    assert_eq!(&*received.payload, payload);
     for name in ["tenant", "retries", "text"] {
-        assert_eq!(came.header(name), message.header(name), "{name}");
+        assert_eq!(received.header(name), message.header(name), "{name}");
     }
 }
 
-/// Fan-out: each group has its own copy, and what one group does is nothing to the other.
+/// Fan-out: each group has its own copy, independent of other groups.
 pub async fn every_group_gets_every_message(harness: &impl Harness) {
     let (first, mut second) = (Names::new("fan"), Names::new("out"));
     second.topic.clone_from(&first.topic);
@@ -132,8 +132,8 @@ pub async fn every_group_gets_every_message(harness: &impl Harness) {
     receive_nothing(&*one).await;
 }
 
-/// Subscriptions are durable: what came before is not the group's, what came since waits for it.
-pub async fn a_late_consumer_finds_what_came_since_its_subscription(harness: &impl Harness) {
+/// Subscriptions are durable: earlier messages are not the group's, later ones wait for it.
+pub async fn a_subscription_keeps_messages_for_a_late_consumer(harness: &impl Harness) {
     let (early, mut late) = (Names::new("early"), Names::new("late"));
     late.topic.clone_from(&early.topic);
     let transport = harness.connect().await;
@@ -144,8 +144,8 @@ pub async fn a_late_consumer_finds_what_came_since_its_subscription(harness: &im
     publish(&*transport, &since).await;
 
     let consumer = transport.subscribe(late.subscription()).await.unwrap();
-    let came = receive(&*consumer, 2).await;
-    let ids: HashSet<MessageId> = came.iter().map(|d| d.message.id).collect();
+    let received = receive(&*consumer, 2).await;
+    let ids: HashSet<MessageId> = received.iter().map(|d| d.message.id).collect();
     assert_eq!(ids, since.iter().map(|message| message.id).collect());
     receive_nothing(&*consumer).await;
 }

@@ -1,4 +1,4 @@
-//! A consumer: what it holds, and its life.
+//! A consumer: its outstanding deliveries and its lifecycle.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -17,16 +17,16 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{PostgresTransport, heartbeat, receive::Rescue};
 
-/// A delivery that was handed out and not settled yet.
+/// A delivery that was received and not settled yet.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct Outstanding {
     pub lease: Lease,
     pub bytes: usize,
-    /// It cost a consumer before: only one such is out at a time.
+    /// Its consumer was lost before: only one such delivery is outstanding at a time.
     pub suspect: bool,
 }
 
-/// What the consumer and its keeper share.
+/// What the consumer and its heartbeat share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub transport: PostgresTransport,
@@ -34,52 +34,52 @@ pub(super) struct Shared {
     /// Written to every lease.
     pub owner: String,
     /// An async lock: renewal reads the leases while it talks to the database.
-    pub held: tokio::sync::Mutex<HashMap<u64, Held>>,
+    pub outstanding: tokio::sync::Mutex<HashMap<u64, Outstanding>>,
     pub count: AtomicUsize,
     pub bytes: AtomicUsize,
-    pub suspect_out: AtomicBool,
-    pub next: AtomicU64,
-    /// Receipts that were dropped: their leases are left to run out.
+    pub suspect_outstanding: AtomicBool,
+    pub next_receipt: AtomicU64,
+    /// Receipts that were dropped: their leases expire.
     pub dropped: mpsc::UnboundedSender<u64>,
-    /// There is room again, or a key's next delivery is due: look.
-    pub look: watch::Sender<()>,
+    /// Signals capacity, or that a key's next delivery may be due.
+    pub wake: watch::Sender<()>,
     pub rescue: tokio::sync::Mutex<Rescue>,
-    /// Claimed and not received yet.
+    /// Claimed but not received yet.
     pub ready: Mutex<VecDeque<Delivery>>,
-    /// One claim at a time, so that the prefetch is kept.
-    pub turn: tokio::sync::Mutex<()>,
-    /// Ordering keys to be promoted a little later.
+    /// Allows one claim at a time, so that the prefetch limit holds.
+    pub claiming: tokio::sync::Mutex<()>,
+    /// Ordering keys to promote later.
     pub busy_keys: Mutex<Vec<String>>,
     pub closed: AtomicBool,
 }
 
 impl Shared {
-    /// Takes note of a new delivery and says by which number it is found.
-    pub async fn hold(&self, held: Held) -> Receipt {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
+    /// Registers a new delivery and returns its receipt.
+    pub async fn register(&self, delivery: Outstanding) -> Receipt {
+        let number = self.next_receipt.fetch_add(1, Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(held.bytes, Ordering::Relaxed);
-        if held.suspect {
-            self.suspect_out.store(true, Ordering::Relaxed);
+        self.bytes.fetch_add(delivery.bytes, Ordering::Relaxed);
+        if delivery.suspect {
+            self.suspect_outstanding.store(true, Ordering::Relaxed);
         }
-        self.held.lock().await.insert(number, held);
+        self.outstanding.lock().await.insert(number, delivery);
         Receipt::new(number, self.dropped.clone())
     }
 
-    /// Lets go of a delivery; none if it was lost meanwhile.
-    pub async fn release(&self, number: u64) -> Option<Lease> {
-        let held = self.held.lock().await.remove(&number)?;
-        self.forget(&held);
-        Some(held.lease)
+    /// Removes a delivery and returns its lease; none if it was lost.
+    pub async fn remove(&self, number: u64) -> Option<Lease> {
+        let delivery = self.outstanding.lock().await.remove(&number)?;
+        self.uncount(&delivery);
+        Some(delivery.lease)
     }
 
-    pub fn forget(&self, held: &Held) {
+    pub fn uncount(&self, delivery: &Outstanding) {
         self.count.fetch_sub(1, Ordering::Relaxed);
-        self.bytes.fetch_sub(held.bytes, Ordering::Relaxed);
-        if held.suspect {
-            self.suspect_out.store(false, Ordering::Relaxed);
+        self.bytes.fetch_sub(delivery.bytes, Ordering::Relaxed);
+        if delivery.suspect {
+            self.suspect_outstanding.store(false, Ordering::Relaxed);
         }
-        self.look.send_replace(());
+        self.wake.send_replace(());
     }
 
     pub fn promote_later(&self, keys: Vec<String>) {
@@ -97,50 +97,50 @@ impl Shared {
     }
 }
 
-/// Receives for one group from the Postgres transport. Dropped without [`Consumer::close`], its deliveries go to others
-/// when their leases have run out.
+/// Receives for one group from the Postgres transport. If it's dropped without [`Consumer::close`], its deliveries go to other
+/// consumers when their leases expire.
 #[derive(Debug)]
 pub(super) struct PostgresConsumer {
     pub shared: Arc<Shared>,
-    keeper: AbortOnDropHandle<()>,
+    heartbeat: AbortOnDropHandle<()>,
 }
 
 impl PostgresConsumer {
     pub fn start(transport: PostgresTransport, subscription: Subscription) -> Self {
-        let (dropped, heard) = mpsc::unbounded_channel();
+        let (dropped, receiver) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             transport,
             subscription,
             owner: format!("{:08x}", rand::random::<u32>()),
-            held: tokio::sync::Mutex::new(HashMap::new()),
+            outstanding: tokio::sync::Mutex::new(HashMap::new()),
             count: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
-            suspect_out: AtomicBool::new(false),
-            next: AtomicU64::new(1),
+            suspect_outstanding: AtomicBool::new(false),
+            next_receipt: AtomicU64::new(1),
             dropped,
-            look: watch::Sender::new(()),
+            wake: watch::Sender::new(()),
             rescue: tokio::sync::Mutex::new(Rescue::default()),
             ready: Mutex::new(VecDeque::new()),
-            turn: tokio::sync::Mutex::new(()),
+            claiming: tokio::sync::Mutex::new(()),
             busy_keys: Mutex::new(Vec::new()),
             closed: AtomicBool::new(false),
         });
-        let keeper = tokio::spawn(heartbeat::keep(Arc::clone(&shared), heard));
+        let heartbeat = tokio::spawn(heartbeat::run(Arc::clone(&shared), receiver));
         Self {
             shared,
-            keeper: AbortOnDropHandle::new(keeper),
+            heartbeat: AbortOnDropHandle::new(heartbeat),
         }
     }
 
-    async fn give_back(self) -> Result<(), TransportError> {
+    async fn release_all(self) -> Result<(), TransportError> {
         self.shared.closed.store(true, Ordering::Relaxed);
-        // No claim is under way once we have the turn, and none begins any more.
-        let _turn = self.shared.turn.lock().await;
-        drop(self.keeper);
-        let held = std::mem::take(&mut *self.shared.held.lock().await);
-        let batch: Vec<Settlement> = held
+        // With this lock no claim is in progress, and none starts any more.
+        let _claiming = self.shared.claiming.lock().await;
+        drop(self.heartbeat);
+        let outstanding = std::mem::take(&mut *self.shared.outstanding.lock().await);
+        let batch: Vec<Settlement> = outstanding
             .into_values()
-            .map(|held| Settlement::new(held.lease, Outcome::GiveBack))
+            .map(|delivery| Settlement::new(delivery.lease, Outcome::GiveBack))
             .collect();
         if !batch.is_empty() {
             self.shared.persist(&batch).await?;
@@ -182,6 +182,6 @@ impl Consumer for PostgresConsumer {
     }
 
     fn close(self: Box<Self>) -> BoxFuture<'static, Result<(), TransportError>> {
-        Box::pin(self.give_back())
+        Box::pin(self.release_all())
     }
 }

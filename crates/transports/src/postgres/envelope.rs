@@ -1,4 +1,4 @@
-//! What a claim of a delivery brings: the message inside one JSON object.
+//! The payload of a claimed delivery: the message in one JSON object.
 
 use postrider::failure::Failure;
 use postrider::lease::Item;
@@ -17,8 +17,8 @@ struct Envelope<'a> {
     payload: &'a RawValue,
 }
 
-/// The message of a claimed delivery. A failure means that the log does not have it, which no repetition will change.
-pub(super) fn open(item: &Item) -> Result<Message, Failure> {
+/// The message of a claimed delivery. A failure means that the log doesn't have it, which no retry can change.
+pub(super) fn read_message(item: &Item) -> Result<Message, Failure> {
     let envelope: Envelope<'_> = serde_json::from_str(&item.payload)
         .map_err(|error| Failure::from_error("UNREADABLE_PAYLOAD", &error))?;
     Ok(Message {

@@ -1,4 +1,4 @@
-//! What goes on in the background of a consumer: leases are renewed, and ordering keys are helped along.
+//! A consumer's background task: renews leases and promotes ordering keys.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -10,63 +10,62 @@ use tokio::time::Instant;
 
 use super::consumer::Shared;
 
-/// A key whose lock a publisher holds is tried again after this long.
+/// Interval at which keys are promoted whose lock a publisher held.
 const TICK: Duration = Duration::from_millis(50);
-/// How often keys without a head are looked for.
-const SWEEP_EVERY: Duration = Duration::from_secs(15);
+/// Interval of the search for keys without a head.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Runs until it is dropped.
-pub(super) async fn keep(shared: Arc<Shared>, mut dropped: mpsc::UnboundedReceiver<u64>) {
-    let renew_every = shared.subscription.lease / 3;
+pub(super) async fn run(shared: Arc<Shared>, mut dropped: mpsc::UnboundedReceiver<u64>) {
+    let renew_interval = shared.subscription.lease / 3;
     let mut renewed = Instant::now();
     let mut swept = Instant::now();
     loop {
-        tokio::time::sleep(TICK.min(renew_every)).await;
+        tokio::time::sleep(TICK.min(renew_interval)).await;
         while let Ok(number) = dropped.try_recv() {
             tracing::warn!(
                 group = shared.group(),
-                "a delivery was neither settled nor given back"
+                "a handler dropped a delivery without settling it; it is redelivered when its lease expires"
             );
-            shared.release(number).await;
+            shared.remove(number).await;
         }
-        if renewed.elapsed() >= renew_every {
+        if renewed.elapsed() >= renew_interval {
             renewed = Instant::now();
-            // Longer than until the next one makes no sense.
-            if let Err(error) = catch_panic("renewing", renew(&shared, renew_every)).await {
-                tracing::warn!(%error, group = shared.group(), "leases could not be renewed");
+            if let Err(error) = catch_panic("renewing", renew(&shared, renew_interval)).await {
+                tracing::warn!(%error, group = shared.group(), "renewing leases failed; retrying at the next heartbeat");
             }
         }
         if let Err(error) = catch_panic("promoting", promote(&shared)).await {
-            tracing::debug!(%error, "ordering keys wait to be promoted");
+            tracing::debug!(%error, "promoting ordering keys failed; retrying");
         }
-        if swept.elapsed() >= SWEEP_EVERY {
+        if swept.elapsed() >= SWEEP_INTERVAL {
             swept = Instant::now();
             if let Err(error) = catch_panic("sweeping", sweep(&shared)).await {
-                tracing::debug!(%error, "ordering keys were not swept");
+                tracing::debug!(%error, "the search for stranded ordering keys failed; retrying later");
             }
         }
     }
 }
 
-async fn renew(shared: &Shared, patience: Duration) -> Result<()> {
-    let count = shared.held.lock().await.len();
+async fn renew(shared: &Shared, timeout: Duration) -> Result<()> {
+    let count = shared.outstanding.lock().await.len();
     metrics::gauge!("postrider_deliveries_held", "group" => shared.group().to_owned())
         .set(count as f64);
     if count == 0 {
         return Ok(());
     }
-    // Before the lock, which settling needs, too.
-    let acquiring = tokio::time::timeout(patience, shared.transport.side.acquire());
+    // Before taking the lock, because settling needs it, too.
+    let acquiring = tokio::time::timeout(timeout, shared.transport.reserved.acquire());
     let mut connection = acquiring.await.map_err(|_| sqlx::Error::PoolTimedOut)??;
-    let mut held = shared.held.lock().await;
-    let leases = held.values().map(|held| &held.lease);
+    let mut outstanding = shared.outstanding.lock().await;
+    let leases = outstanding.values().map(|delivery| &delivery.lease);
     let queue = &shared.transport.queue;
     let renewal = queue.renew(&mut connection, leases, shared.subscription.lease);
-    let Ok(lost) = tokio::time::timeout(patience, renewal).await else {
-        // A link that went silent: nobody else should wait on it.
+    let Ok(lost) = tokio::time::timeout(timeout, renewal).await else {
+        // The connection is unresponsive: nobody else should use it.
         connection.close_on_drop();
-        let silent = std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer in time");
-        return Err(sqlx::Error::Io(silent).into());
+        let timed_out = std::io::Error::new(std::io::ErrorKind::TimedOut, "no response in time");
+        return Err(sqlx::Error::Io(timed_out).into());
     };
     let lost = lost?;
     if lost.is_empty() {
@@ -75,14 +74,14 @@ async fn renew(shared: &Shared, patience: Duration) -> Result<()> {
     tracing::warn!(
         group = shared.group(),
         lost = lost.len(),
-        "deliveries went to other consumers"
+        "lost leases: the deliveries went to other consumers"
     );
-    held.retain(|_, held| {
-        let gone = lost.iter().any(|lost| lost.id == held.lease.id());
-        if gone {
-            shared.forget(held);
+    outstanding.retain(|_, delivery| {
+        let is_lost = lost.iter().any(|lost| lost.id == delivery.lease.id());
+        if is_lost {
+            shared.uncount(delivery);
         }
-        !gone
+        !is_lost
     });
     Ok(())
 }
@@ -99,13 +98,13 @@ async fn promote(shared: &Shared) -> Result<()> {
         return Ok(());
     }
     let promoted = async {
-        let mut connection = shared.transport.side.acquire().await?;
+        let mut connection = shared.transport.reserved.acquire().await?;
         shared.transport.queue.promote(&mut connection, &keys).await
     };
     match promoted.await {
         Ok(still_busy) => {
             shared.promote_later(still_busy);
-            shared.look.send_replace(());
+            shared.wake.send_replace(());
             Ok(())
         }
         Err(error) => {
@@ -116,7 +115,7 @@ async fn promote(shared: &Shared) -> Result<()> {
 }
 
 async fn sweep(shared: &Shared) -> Result<()> {
-    let mut connection = shared.transport.side.acquire().await?;
+    let mut connection = shared.transport.reserved.acquire().await?;
     shared
         .transport
         .queue

@@ -22,7 +22,7 @@ impl PostgresTransport {
         topic: &str,
         group: &str,
     ) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
-        let mut transaction = self.side.begin().await?;
+        let mut transaction = self.reserved.begin().await?;
         sqlx::query(LOCK_DECLARATION)
             .bind(topic)
             .bind(group)
@@ -37,7 +37,7 @@ impl PostgresTransport {
         group: &str,
         batch: &[Message],
     ) -> Result<u64, sqlx::Error> {
-        let columns = Columns::of(batch);
+        let columns = Columns::new(batch);
         let new: i64 = sqlx::query_scalar(STORE_INCOMING)
             .bind(group)
             .bind(columns.ids)

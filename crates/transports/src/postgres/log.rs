@@ -1,4 +1,4 @@
-//! The retained log: serving a group again from some point on, and letting go of what is old.
+//! The message log: replaying it to a group, and dropping old segments.
 
 use std::time::Duration;
 
@@ -8,29 +8,30 @@ use sqlx::types::time::OffsetDateTime;
 
 use super::PostgresTransport;
 
-const RANGE: &str = "select after, until from postrider.replay_range($1, $2, $3)";
-const PIECE: &str = "select reached, deliveries from postrider.replay_piece($1, $2, $3, $4, $5)";
-const TURN: &str = "select postrider.turn_segment(make_interval(secs => $1))";
-const DROP: &str = "select postrider.drop_segments(make_interval(secs => $1))";
+const REPLAY_RANGE: &str = "select after, until from postrider.replay_range($1, $2, $3)";
+const REPLAY_BATCH: &str =
+    "select reached, deliveries from postrider.replay_piece($1, $2, $3, $4, $5)";
+const START_SEGMENT: &str = "select postrider.turn_segment(make_interval(secs => $1))";
+const DROP_SEGMENTS: &str = "select postrider.drop_segments(make_interval(secs => $1))";
 
 /// Positions per transaction of a replay: each key in it takes a lock.
-const MOST: i32 = 500;
+const BATCH_SIZE: i32 = 500;
 
-/// Where a replay begins.
+/// Where a replay starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum From {
-    /// With what was published at this time or later.
+pub enum ReplayFrom {
+    /// With the first message published at this time or later.
     Time(OffsetDateTime),
     /// With this message.
     Message(MessageId),
 }
 
-/// How the log is kept.
+/// How long the log is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// A new segment is begun after this long.
+    /// Duration of a segment.
     pub segment: Duration,
-    /// A segment is dropped whole once all its messages are older than this and no delivery refers to it.
+    /// A segment is dropped once all its messages are older than this and no delivery refers to it.
     pub keep: Duration,
 }
 
@@ -45,27 +46,27 @@ impl Default for Retention {
     }
 }
 
-/// What a round of retention did.
+/// What a retention run did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Kept {
-    /// The segment that was begun.
-    pub begun: Option<i32>,
+pub struct Retained {
+    /// The segment that was started.
+    pub started: Option<i32>,
     /// The segments that were dropped.
     pub dropped: Vec<i32>,
 }
 
 impl PostgresTransport {
-    /// Delivers to the group again what the log holds of this topic from here on; what it has yet to finish is left out.
-    /// Returns how many deliveries that made.
+    /// Delivers the log's messages of this topic to the group again, except those that it has yet to finish. Returns the number
+    /// of new deliveries.
     ///
-    /// A consumer with an inbox recognises what it had before: use a new group, or forget its inbox, if the effects
-    /// are to happen again. If this fails half-way, repeat it: what was delivered and not finished is not doubled.
-    pub async fn replay(&self, group: &str, topic: &str, from: From) -> Result<u64> {
+    /// A consumer with an inbox ignores messages that it has seen: to repeat the effects, use a new group or clear its inbox. If
+    /// this fails halfway, repeat it: unfinished deliveries aren't duplicated.
+    pub async fn replay(&self, group: &str, topic: &str, from: ReplayFrom) -> Result<u64> {
         let (since, id) = match from {
-            From::Time(since) => (Some(since), None),
-            From::Message(id) => (None, Some(id.uuid())),
+            ReplayFrom::Time(since) => (Some(since), None),
+            ReplayFrom::Message(id) => (None, Some(id.uuid())),
         };
-        let (after, until): (Option<i64>, Option<i64>) = sqlx::query_as(RANGE)
+        let (after, until): (Option<i64>, Option<i64>) = sqlx::query_as(REPLAY_RANGE)
             .bind(topic)
             .bind(since)
             .bind(id)
@@ -76,36 +77,36 @@ impl PostgresTransport {
         };
         let mut delivered = 0;
         while after < until {
-            let (reached, deliveries): (i64, i64) = sqlx::query_as(PIECE)
+            let (reached, deliveries): (i64, i64) = sqlx::query_as(REPLAY_BATCH)
                 .bind(group)
                 .bind(topic)
                 .bind(after)
                 .bind(until)
-                .bind(MOST)
+                .bind(BATCH_SIZE)
                 .fetch_one(&self.pool)
                 .await?;
             after = reached;
             delivered += deliveries.unsigned_abs();
         }
         self.waker.wake(&DELIVERIES);
-        tracing::info!(group, topic, delivered, "replayed");
+        tracing::info!(group, topic, delivered, "replayed the log");
         Ok(delivered)
     }
 
-    /// Begins a new segment if it is time, and drops old ones. Run it every few minutes, by a leader; twice at once is safe.
+    /// Starts a new segment if it's time, and drops old ones. Run it every few minutes on a leader; concurrent runs are safe.
     ///
-    /// What can't be had at once because a transaction is open is left for the next round.
-    pub async fn retain(&self, retention: Retention) -> Result<Kept> {
-        let begun = sqlx::query_scalar(TURN)
+    /// A segment that an open transaction locks is left for the next run.
+    pub async fn retain(&self, retention: Retention) -> Result<Retained> {
+        let started = sqlx::query_scalar(START_SEGMENT)
             .bind(retention.segment.as_secs_f64())
             .fetch_one(&self.pool)
             .await;
-        let dropped = sqlx::query_scalar(DROP)
+        let dropped = sqlx::query_scalar(DROP_SEGMENTS)
             .bind(retention.keep.as_secs_f64())
             .fetch_one(&self.pool)
             .await;
-        Ok(Kept {
-            begun: unless_busy(begun)?,
+        Ok(Retained {
+            started: unless_busy(started)?,
             dropped: unless_busy(dropped)?,
         })
     }
@@ -115,7 +116,7 @@ fn unless_busy<T: Default>(result: Result<T, sqlx::Error>) -> Result<T> {
     let code = |error: &sqlx::Error| Some(error.as_database_error()?.code()?.into_owned());
     match result {
         Err(error) if code(&error).as_deref() == Some("55P03") => {
-            tracing::debug!("the log is in use; retention waits for its next round");
+            tracing::debug!("the log is locked; retention continues at its next run");
             Ok(T::default())
         }
         result => result.map_err(Error::from),

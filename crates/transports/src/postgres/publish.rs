@@ -1,4 +1,4 @@
-//! Publishing: a batch is one call; one bad message fails alone.
+//! Publishing: one call per batch; an invalid message fails alone.
 
 use std::collections::HashSet;
 
@@ -7,13 +7,12 @@ use postrider::failure::{Category, Failure};
 use postrider::transport::{Message, Published};
 use sqlx::{PgConnection, PgPool};
 
-/// See migration 0204: one look for the log, one for the groups, whatever the batch.
 const PUBLISH: &str = "select status from postrider.publish($1, $2, $3, $4, $5, $6) order by place";
 
-/// Messages per call. Each key in it takes a lock, of which the server has some thousands for everybody.
-const MOST: usize = 500;
+/// Messages per call. Each key takes a lock, and the server has only some thousands in total.
+const MAX_BATCH: usize = 500;
 /// Bytes per call.
-const MOST_BYTES: usize = 8 * 1024 * 1024;
+const MAX_BATCH_BYTES: usize = 8 * 1024 * 1024;
 
 /// Publishes in the caller's transaction.
 pub(super) async fn publish_in(
@@ -21,8 +20,8 @@ pub(super) async fn publish_in(
     batch: &[Message],
 ) -> Result<Vec<Published>, sqlx::Error> {
     let mut answers = Vec::with_capacity(batch.len());
-    for piece in pieces(batch) {
-        answers.extend(call(connection, piece).await?);
+    for chunk in chunks(batch) {
+        answers.extend(call(connection, chunk).await?);
     }
     Ok(answers)
 }
@@ -30,28 +29,30 @@ pub(super) async fn publish_in(
 /// Publishes in transactions of its own.
 pub(super) async fn publish(pool: &PgPool, batch: &[Message]) -> Vec<Published> {
     let mut answers = Vec::with_capacity(batch.len());
-    for piece in pieces(batch) {
-        match in_pool(pool, piece).await {
+    for chunk in chunks(batch) {
+        match in_pool(pool, chunk).await {
             Ok(published) => answers.extend(published),
             Err(error) if database_is_transient(&error) => {
-                // Later pieces must not overtake this one.
-                answers.resize(batch.len(), Published::Unavailable(away(&error)));
+                // Later chunks must not overtake this one.
+                answers.resize(batch.len(), Published::Unavailable(unavailable(&error)));
                 break;
             }
-            Err(_) => answers.extend(one_by_one(pool, piece).await),
+            Err(_) => answers.extend(one_by_one(pool, chunk).await),
         }
     }
     answers
 }
 
-/// Somebody in this batch is refused; the others go through. What is behind a refused message of its own key waits.
+/// Publishes one at a time, because the database rejects a message of the batch. Messages behind it of the same key are held
+/// back.
 async fn one_by_one(pool: &PgPool, batch: &[Message]) -> Vec<Published> {
     let mut answers = Vec::with_capacity(batch.len());
     let mut held_back: HashSet<(&str, &str)> = HashSet::new();
     for message in batch {
         let key = message.key.as_deref().map(|key| (&*message.topic, key));
         if key.is_some_and(|key| held_back.contains(&key)) {
-            let text = "an earlier message of its key was not published; it waits behind it";
+            let text =
+                "held back: an earlier message of the same key was not published; both are retried";
             answers.push(Published::Unavailable(Failure::new("BEHIND", text)));
             continue;
         }
@@ -60,8 +61,10 @@ async fn one_by_one(pool: &PgPool, batch: &[Message]) -> Vec<Published> {
                 .into_iter()
                 .next()
                 .unwrap_or(Published::Unroutable),
-            Err(error) if database_is_transient(&error) => Published::Unavailable(away(&error)),
-            Err(error) => Published::Failed(refused(&error)),
+            Err(error) if database_is_transient(&error) => {
+                Published::Unavailable(unavailable(&error))
+            }
+            Err(error) => Published::Failed(rejected(&error)),
         };
         if answer != Published::Confirmed {
             held_back.extend(key);
@@ -80,7 +83,7 @@ async fn call(
     connection: &mut PgConnection,
     batch: &[Message],
 ) -> Result<Vec<Published>, sqlx::Error> {
-    let columns = Columns::of(batch);
+    let columns = Columns::new(batch);
     let statuses: Vec<String> = sqlx::query_scalar(PUBLISH)
         .bind(columns.ids)
         .bind(columns.topics)
@@ -110,7 +113,7 @@ pub(super) struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    pub fn of(batch: &'a [Message]) -> Self {
+    pub fn new(batch: &'a [Message]) -> Self {
         Self {
             ids: batch.iter().map(|m| m.id.uuid()).collect(),
             topics: batch.iter().map(|m| &*m.topic).collect(),
@@ -122,27 +125,27 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// In the order given, none too large; a message that is too large by itself goes alone.
-fn pieces(batch: &[Message]) -> impl Iterator<Item = &[Message]> {
+/// Splits the batch in order. A message above the byte limit is a chunk of its own.
+fn chunks(batch: &[Message]) -> impl Iterator<Item = &[Message]> {
     let mut rest = batch;
     std::iter::from_fn(move || {
         let mut bytes = 0;
         let fits = |message: &&Message| {
             bytes += message.weight();
-            bytes <= MOST_BYTES
+            bytes <= MAX_BATCH_BYTES
         };
-        let count = rest.iter().take(MOST).take_while(fits).count().max(1);
-        let (piece, later) = rest.split_at_checked(count)?;
+        let count = rest.iter().take(MAX_BATCH).take_while(fits).count().max(1);
+        let (chunk, later) = rest.split_at_checked(count)?;
         rest = later;
-        Some(piece)
+        Some(chunk)
     })
 }
 
-fn away(error: &sqlx::Error) -> Failure {
+fn unavailable(error: &sqlx::Error) -> Failure {
     Failure::with_category("POSTGRES_UNAVAILABLE", Category::Network, error)
 }
 
-fn refused(error: &sqlx::Error) -> Failure {
+fn rejected(error: &sqlx::Error) -> Failure {
     Failure::with_category("POSTGRES_REFUSED", Category::Data, error)
 }
 
@@ -153,10 +156,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_is_cut_by_count_and_by_bytes_and_loses_nothing() {
+    fn a_batch_is_split_by_count_and_by_bytes() {
         let message =
             |bytes: usize| Message::new(MessageId::new(uuid::Uuid::nil()), "t", "x".repeat(bytes));
-        let sizes = |batch: &[Message]| pieces(batch).map(<[Message]>::len).collect::<Vec<_>>();
+        let sizes = |batch: &[Message]| chunks(batch).map(<[Message]>::len).collect::<Vec<_>>();
         assert_eq!(sizes(&[]), Vec::<usize>::new());
         assert_eq!(sizes(&vec![message(1); 1_001]), [500, 500, 1]);
         assert_eq!(sizes(&vec![message(3 << 20); 5]), [2, 2, 1]);

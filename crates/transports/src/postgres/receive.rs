@@ -1,4 +1,4 @@
-//! Receiving: claims within the limits, suspects one at a time, and patience between two looks.
+//! Receiving: claims within the prefetch limits, suspects one at a time, with backoff between polls.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -11,23 +11,23 @@ use postrider::transport::{DELIVERIES, Delivery, TransportError};
 use tokio::task::JoinError;
 use tokio::time::Instant;
 
-use super::consumer::{Held, Shared};
-use super::{NAME, envelope, trouble};
+use super::consumer::{Outstanding, Shared};
+use super::{NAME, envelope, transport_error};
 
 const POLL_MIN: Duration = Duration::from_millis(2);
 const POLL_MAX: Duration = Duration::from_secs(1);
-/// About so many bytes of messages are held at most.
-const MOST_BYTES: usize = 32 * 1024 * 1024;
-/// Index entries per look for suspects.
-const WINDOW: u32 = 5_000;
+/// Approximate maximum size of outstanding messages, in bytes.
+const MAX_BYTES: usize = 32 * 1024 * 1024;
+/// Index entries per search for suspects.
+const SCAN_WINDOW: u32 = 5_000;
 
-/// Deliveries whose consumer was lost, as far as they are known.
+/// Known deliveries whose consumer was lost.
 #[derive(Debug)]
 pub(super) struct Rescue {
     ids: Vec<i64>,
-    looked: Option<Instant>,
-    further: ScanCursor,
-    /// The largest message of late; forgets slowly.
+    searched: Option<Instant>,
+    cursor: ScanCursor,
+    /// Size of the largest recent message; decays slowly.
     heaviest: usize,
 }
 
@@ -35,15 +35,15 @@ impl Default for Rescue {
     fn default() -> Self {
         Self {
             ids: Vec::new(),
-            looked: None,
-            further: ScanCursor::START,
+            searched: None,
+            cursor: ScanCursor::START,
             heaviest: 1024,
         }
     }
 }
 
-/// A claim that panicked is a mistake of ours, and no reason to receive nothing any more: what it held comes again by itself.
-fn broken_off(ended: &JoinError) -> TransportError {
+/// A claim that panicked is our bug, but no reason to stop receiving: its deliveries come again when their leases expire.
+fn claim_error(ended: &JoinError) -> TransportError {
     if ended.is_panic() {
         return TransportError::Unavailable {
             transport: NAME,
@@ -54,7 +54,7 @@ fn broken_off(ended: &JoinError) -> TransportError {
 }
 
 impl Shared {
-    /// Safe to drop: a claim that was begun ends in a task of its own, and the next call finds what it brought.
+    /// Cancel-safe: a started claim finishes in its own task, and the next call returns what it claimed.
     pub async fn receive(
         self: &Arc<Self>,
         max: usize,
@@ -62,28 +62,28 @@ impl Shared {
     ) -> Result<Vec<Delivery>, TransportError> {
         let deadline = Instant::now() + wait;
         let mut hints = self.transport.hints.about(&DELIVERIES);
-        let mut look = self.look.subscribe();
+        let mut wake = self.wake.subscribe();
         let mut pause = POLL_MIN;
         loop {
             hints.mark_unchanged();
-            look.mark_unchanged();
+            wake.mark_unchanged();
             let fetched = tokio::spawn(Arc::clone(self).fetch(max)).await;
-            fetched.unwrap_or_else(|ended| Err(broken_off(&ended)))?;
+            fetched.unwrap_or_else(|ended| Err(claim_error(&ended)))?;
             let deliveries = self.take(max);
             let now = Instant::now();
             if !deliveries.is_empty() || now >= deadline {
                 return Ok(deliveries);
             }
-            // The senders live in what we borrow here, so neither can be gone.
+            // Both senders are borrowed here, so neither can be dropped.
             tokio::select! {
                 () = tokio::time::sleep_until(deadline.min(now + pause)) => pause = (pause * 2).min(POLL_MAX),
                 _ = hints.changed() => pause = POLL_MIN,
-                _ = look.changed() => pause = POLL_MIN,
+                _ = wake.changed() => pause = POLL_MIN,
             }
         }
     }
 
-    /// What is ready, without waiting for anything: between taking and returning nothing can get lost.
+    /// Removes ready deliveries. Never awaits, so that a dropped call can't lose them.
     fn take(&self, max: usize) -> Vec<Delivery> {
         let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
         let count = max.min(ready.len());
@@ -102,7 +102,7 @@ impl Shared {
 
     /// Claims up to `max` deliveries, unless some are ready already.
     async fn fetch(self: Arc<Self>, max: usize) -> Result<(), TransportError> {
-        let _turn = self.turn.lock().await;
+        let _claiming = self.claiming.lock().await;
         if self.closed.load(Ordering::Relaxed) {
             return Err(TransportError::Closed);
         }
@@ -110,11 +110,11 @@ impl Shared {
             return Ok(());
         }
         let mut rescue = self.rescue.lock().await;
-        let room = self.room(rescue.heaviest).min(max);
-        if room == 0 || self.take_suspect(&mut rescue).await? {
+        let capacity = self.capacity(rescue.heaviest).min(max);
+        if capacity == 0 || self.take_suspect(&mut rescue).await? {
             return Ok(());
         }
-        let limit = u32::try_from(room).unwrap_or(u32::MAX);
+        let limit = u32::try_from(capacity).unwrap_or(u32::MAX);
         let claim =
             Claim::new(&self.owner, self.subscription.lease, limit).only([self.group().to_owned()]);
         let claimed = self
@@ -122,7 +122,7 @@ impl Shared {
             .queue
             .claim(&self.transport.pool, &claim)
             .await
-            .map_err(trouble)?;
+            .map_err(transport_error)?;
         let weights = claimed.iter().map(|(_, item)| item.weight());
         rescue.heaviest = weights
             .max()
@@ -130,25 +130,25 @@ impl Shared {
             .max(rescue.heaviest - rescue.heaviest / 8)
             .max(64);
         for (lease, item) in claimed {
-            self.hand_out(lease, &item, false).await?;
+            self.prepare(lease, &item, false).await?;
         }
         Ok(())
     }
 
-    /// How many more may be held; with nothing in hand always one, however heavy.
-    fn room(&self, heaviest: usize) -> usize {
-        let held = self.count.load(Ordering::Relaxed);
-        let by_count = self.subscription.prefetch.saturating_sub(held);
-        let by_bytes = MOST_BYTES.saturating_sub(self.bytes.load(Ordering::Relaxed)) / heaviest;
-        by_count.min(by_bytes).max(usize::from(held == 0))
+    /// How many more deliveries may be outstanding; always at least one if there are none, however large.
+    fn capacity(&self, heaviest: usize) -> usize {
+        let count = self.count.load(Ordering::Relaxed);
+        let by_count = self.subscription.prefetch.saturating_sub(count);
+        let by_bytes = MAX_BYTES.saturating_sub(self.bytes.load(Ordering::Relaxed)) / heaviest;
+        by_count.min(by_bytes).max(usize::from(count == 0))
     }
 
-    /// A delivery whose consumer was lost, alone; none while another such is out. True if there was one.
+    /// Claims one delivery whose consumer was lost, unless another such is outstanding. True if there was one.
     async fn take_suspect(&self, rescue: &mut Rescue) -> Result<bool, TransportError> {
-        if self.suspect_out.load(Ordering::Relaxed) {
+        if self.suspect_outstanding.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        if rescue.ids.is_empty() && !self.look_for_suspects(rescue).await? {
+        if rescue.ids.is_empty() && !self.find_suspects(rescue).await? {
             return Ok(false);
         }
         while !rescue.ids.is_empty() {
@@ -156,25 +156,25 @@ impl Shared {
             let suspect = queue
                 .claim_suspect(pool, &self.owner, self.subscription.lease, &rescue.ids)
                 .await
-                .map_err(trouble)?;
+                .map_err(transport_error)?;
             match suspect {
                 None => rescue.ids.clear(),
                 Some(Suspect::Run(lease, item)) => {
                     rescue.ids.retain(|id| *id != item.id);
                     metrics::counter!("postrider_rescued_total", "table" => queue.table().name)
                         .increment(1);
-                    if self.hand_out(lease, &item, true).await? {
+                    if self.prepare(lease, &item, true).await? {
                         return Ok(true);
                     }
                 }
                 Some(Suspect::GiveUp(lease, item)) => {
                     rescue.ids.retain(|id| *id != item.id);
                     let message = format!(
-                        "its consumer was lost {} times; the message itself is the likely cause",
+                        "its consumer was lost {} times; the message is the likely cause",
                         item.losses
                     );
                     let failure = Failure::with_category("WORKER_LOST", Category::System, message);
-                    tracing::error!(group = self.group(), delivery = item.id, %failure, "given up");
+                    tracing::error!(group = self.group(), delivery = item.id, %failure, "the delivery is now a dead letter; fix the cause, then redrive it");
                     let outcome = Outcome::Abandoned { failure };
                     self.persist(&[Settlement::new(lease, outcome)]).await?;
                 }
@@ -183,28 +183,31 @@ impl Shared {
         Ok(false)
     }
 
-    /// Looks at the head of the group's deliveries and at one window further on; true if suspects were found.
-    async fn look_for_suspects(&self, rescue: &mut Rescue) -> Result<bool, TransportError> {
-        let every = (self.subscription.lease / 3).min(Duration::from_secs(1));
-        if rescue.looked.is_some_and(|looked| looked.elapsed() < every) {
+    /// Scans the head of the group's deliveries and one further window. True if suspects were found.
+    async fn find_suspects(&self, rescue: &mut Rescue) -> Result<bool, TransportError> {
+        let interval = (self.subscription.lease / 3).min(Duration::from_secs(1));
+        if rescue
+            .searched
+            .is_some_and(|searched| searched.elapsed() < interval)
+        {
             return Ok(false);
         }
-        rescue.looked = Some(Instant::now());
+        rescue.searched = Some(Instant::now());
         let kinds = [self.group().to_owned()];
         let (queue, pool) = (&self.transport.queue, &self.transport.pool);
         let find = async |after| {
             queue
-                .find_suspects(pool, after, WINDOW, Some(&kinds))
+                .find_suspects(pool, after, SCAN_WINDOW, Some(&kinds))
                 .await
-                .map_err(trouble)
+                .map_err(transport_error)
         };
         let head = find(ScanCursor::START).await?;
         rescue.ids = head.ids;
-        rescue.further = match (rescue.further, head.next) {
+        rescue.cursor = match (rescue.cursor, head.next) {
             (_, None) => ScanCursor::START,
             (ScanCursor::START, Some(second)) => second,
-            (further, Some(_)) => {
-                let found = find(further).await?;
+            (cursor, Some(_)) => {
+                let found = find(cursor).await?;
                 rescue.ids.extend(found.ids);
                 found.next.unwrap_or(ScanCursor::START)
             }
@@ -212,28 +215,28 @@ impl Shared {
         Ok(!rescue.ids.is_empty())
     }
 
-    /// Opens the envelope; a delivery whose message can't be read is a dead letter at once. True if it is ready now.
-    async fn hand_out(
+    /// Makes the delivery ready. If its message is unreadable it becomes a dead letter, and this returns false.
+    async fn prepare(
         &self,
         lease: Lease,
         item: &Item,
         suspect: bool,
     ) -> Result<bool, TransportError> {
-        let message = match envelope::open(item) {
+        let message = match envelope::read_message(item) {
             Ok(message) => message,
             Err(failure) => {
-                tracing::error!(group = self.group(), delivery = item.id, %failure, "given up");
+                tracing::error!(group = self.group(), delivery = item.id, %failure, "the message is unreadable; the delivery is now a dead letter");
                 self.persist(&[Settlement::new(lease, Outcome::Dead { failure })])
                     .await?;
                 return Ok(false);
             }
         };
-        let held = Held {
+        let outstanding = Outstanding {
             lease,
             bytes: message.weight(),
             suspect,
         };
-        let receipt = self.hold(held).await;
+        let receipt = self.register(outstanding).await;
         self.make_ready(Delivery {
             message,
             attempts: u32::try_from(item.attempts).unwrap_or(0),

@@ -1,4 +1,4 @@
-//! From the outbox to the log inside the database: see migration 0307.
+//! Moves messages from the outbox to the log inside the database.
 
 use postrider::Result;
 use postrider::transport::Relay;
@@ -9,14 +9,14 @@ use tokio::time::Instant;
 const RELAY: &str = "select moved, last_due, last_id from postrider.relay($1, $2, $3, $4, $5, $6)";
 
 /// Messages per statement.
-const MOST: i32 = 500;
+const BATCH_SIZE: i32 = 500;
 
-/// Moves what waits, in one transaction per statement, until nothing is left or the turn is over.
+/// Moves the waiting messages, one transaction per statement, until none are left or the turn is over.
 pub(super) async fn relay(pool: &PgPool, order: &Relay) -> Result<u64> {
     let until = Instant::now() + order.turn;
     let beginning = order.origin.beginning();
     let mut from: (Option<OffsetDateTime>, i64) = (None, i64::MIN);
-    let mut all = 0;
+    let mut total = 0;
     loop {
         let (moved, due, id): (i32, Option<OffsetDateTime>, Option<i64>) = sqlx::query_as(RELAY)
             .bind(&beginning)
@@ -24,12 +24,12 @@ pub(super) async fn relay(pool: &PgPool, order: &Relay) -> Result<u64> {
             .bind(&order.worker)
             .bind(from.0)
             .bind(from.1)
-            .bind(MOST)
+            .bind(BATCH_SIZE)
             .fetch_one(pool)
             .await?;
-        all += u64::try_from(moved).unwrap_or(0);
-        if moved < MOST || Instant::now() >= until {
-            return Ok(all);
+        total += u64::try_from(moved).unwrap_or(0);
+        if moved < BATCH_SIZE || Instant::now() >= until {
+            return Ok(total);
         }
         from = (due, id.unwrap_or(i64::MIN));
     }

@@ -1,4 +1,4 @@
-//! Settling: alone or in the caller's transaction, fenced in either case.
+//! Settling: in its own or in the caller's transaction, fenced in either case.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use sqlx::PgConnection;
 use tokio::time::Instant;
 
 use super::consumer::Shared;
-use super::trouble;
+use super::transport_error;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
@@ -18,27 +18,27 @@ impl Shared {
         &self,
         batch: Vec<(Receipt, Verdict)>,
     ) -> Result<Vec<Fate>, TransportError> {
-        // By place: the number of the lease there, and whether settling makes it a dead letter.
-        let mut places: Vec<Option<(i64, bool)>> = Vec::with_capacity(batch.len());
+        // Per receipt: the id of its lease, and whether settling makes it a dead letter.
+        let mut leases: Vec<Option<(i64, bool)>> = Vec::with_capacity(batch.len());
         let mut settlements = Vec::with_capacity(batch.len());
         for (receipt, verdict) in batch {
-            let Some(lease) = self.release(receipt.redeem()).await else {
-                places.push(None);
+            let Some(lease) = self.remove(receipt.redeem()).await else {
+                leases.push(None);
                 continue;
             };
             let policy = &self.subscription.policy;
             let outcome = decide(policy, verdict, lease.attempts(), rand::random());
-            places.push(Some((lease.id(), matches!(outcome, Outcome::Dead { .. }))));
+            leases.push(Some((lease.id(), matches!(outcome, Outcome::Dead { .. }))));
             settlements.push(Settlement::new(lease, outcome));
         }
         if settlements.is_empty() {
-            return Ok(vec![Fate::Lost; places.len()]);
+            return Ok(vec![Fate::Lost; leases.len()]);
         }
         let settled = self.persist(&settlements).await?;
         let lost = |id: i64| settled.lost.iter().any(|lost| lost.id == id);
-        Ok(places
+        Ok(leases
             .into_iter()
-            .map(|place| match place {
+            .map(|lease| match lease {
                 None => Fate::Lost,
                 Some((id, _)) if lost(id) => Fate::Lost,
                 Some((_, true)) => Fate::Dead,
@@ -54,7 +54,7 @@ impl Shared {
     ) -> Result<(), TransportError> {
         let mut settlements = Vec::with_capacity(receipts.len());
         for receipt in receipts {
-            let lease = self.release(receipt.redeem()).await;
+            let lease = self.remove(receipt.redeem()).await;
             let lease = lease.ok_or(TransportError::Lost)?;
             settlements.push(Settlement::new(lease, Outcome::Done));
         }
@@ -63,7 +63,7 @@ impl Shared {
             .queue
             .settle_many_in(transaction, &self.owner, &settlements)
             .await
-            .map_err(trouble)?;
+            .map_err(transport_error)?;
         self.promote_later(settled.busy_keys);
         if settled.lost.is_empty() {
             Ok(())
@@ -72,22 +72,22 @@ impl Shared {
         }
     }
 
-    /// Writes these outcomes; while the database is away, for as long as the leases could last.
+    /// Writes these outcomes. Retries while the database is unavailable, for up to the lease's duration.
     pub async fn persist(&self, batch: &[Settlement]) -> Result<Settled, TransportError> {
         let end = Instant::now() + self.subscription.lease;
         let mut pause = FIRST_PAUSE;
         loop {
             match self.persist_once(batch).await {
                 Err(error) if error.is_transient() && Instant::now() + pause < end => {
-                    tracing::warn!(%error, group = self.group(), "settling waits");
+                    tracing::warn!(%error, group = self.group(), "settling failed; retrying");
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(Duration::from_secs(2));
                 }
-                Err(error) => return Err(trouble(error)),
+                Err(error) => return Err(transport_error(error)),
                 Ok(mut settled) => {
                     self.promote_later(std::mem::take(&mut settled.busy_keys));
                     // A key's next delivery may be due now.
-                    self.look.send_replace(());
+                    self.wake.send_replace(());
                     return Ok(settled);
                 }
             }

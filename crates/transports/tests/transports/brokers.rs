@@ -9,7 +9,7 @@ use postrider_testkit::TestDb;
 use postrider_testkit::servers::{Alone, Kind};
 use postrider_transports::PostgresTransport;
 use postrider_transports::broker::{BrokerTransport, Options};
-use postrider_transports::conformance::{DeadLetter, Harness, Outage};
+use postrider_transports::conformance::{DeadLetter, Harness, Restartable};
 
 use crate::support::{database, dead_letters, pool};
 
@@ -99,7 +99,7 @@ impl Harness for Private {
     }
 }
 
-impl Outage for Private {
+impl Restartable for Private {
     fn stop(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.server.kill())
     }

@@ -8,7 +8,7 @@ use postrider::runtime::Verdict;
 use postrider::transport::{Consumer, Message, MessageId, Published, Subscription, Transport};
 use postrider_testkit::TestDb;
 use postrider_transports::PostgresTransport;
-use postrider_transports::postgres::{From, Kept, Retention};
+use postrider_transports::postgres::{ReplayFrom, Retained, Retention};
 
 use crate::support::{database, pool};
 
@@ -88,7 +88,7 @@ async fn a_message_is_stored_once_even_across_segments() {
     let f = fixture().await;
     let message = Message::new(MessageId::new(uuid::Uuid::new_v4()), "t", "1");
     f.transport.publish(std::slice::from_ref(&message)).await;
-    assert_eq!(f.transport.retain(TURN).await.unwrap().begun, Some(2));
+    assert_eq!(f.transport.retain(TURN).await.unwrap().started, Some(2));
     let answers = f.transport.publish(std::slice::from_ref(&message)).await;
     assert_eq!(answers, [Published::Confirmed]);
     assert_eq!((f.stored().await, f.waiting().await), (1, 1));
@@ -139,7 +139,7 @@ async fn a_group_is_served_again_from_a_message_or_a_time_in_order() {
 
     let again = f
         .transport
-        .replay("g", "t", From::Time(middle))
+        .replay("g", "t", ReplayFrom::Time(middle))
         .await
         .unwrap();
     assert_eq!(again, 6);
@@ -148,7 +148,7 @@ async fn a_group_is_served_again_from_a_message_or_a_time_in_order() {
 
     let again = f
         .transport
-        .replay("g", "t", From::Message(first[3]))
+        .replay("g", "t", ReplayFrom::Message(first[3]))
         .await
         .unwrap();
     assert_eq!(again, 9);
@@ -166,7 +166,7 @@ async fn a_group_is_served_again_from_a_message_or_a_time_in_order() {
         assert_eq!(of_key(&came), expected, "order of key {key}");
     }
 
-    let unknown = From::Message(MessageId::new(uuid::Uuid::new_v4()));
+    let unknown = ReplayFrom::Message(MessageId::new(uuid::Uuid::new_v4()));
     assert!(f.transport.replay("g", "t", unknown).await.is_err());
 }
 
@@ -176,7 +176,7 @@ async fn a_replay_does_not_double_what_is_not_finished() {
     let ids = f.publish(5).await;
     let again = f
         .transport
-        .replay("g", "t", From::Message(ids[0]))
+        .replay("g", "t", ReplayFrom::Message(ids[0]))
         .await
         .unwrap();
     assert_eq!(again, 0);
@@ -189,7 +189,7 @@ async fn a_new_group_can_be_given_the_past() {
     let ids = f.publish(5).await;
     let late = f.consumer("late").await;
     f.transport
-        .replay("late", "t", From::Message(ids[0]))
+        .replay("late", "t", ReplayFrom::Message(ids[0]))
         .await
         .unwrap();
     let came: HashSet<MessageId> = f.drain(&*late, 5).await.into_iter().collect();
@@ -200,9 +200,9 @@ async fn a_new_group_can_be_given_the_past() {
 async fn retention_never_drops_what_a_delivery_refers_to() {
     let f = fixture().await;
     f.publish(4).await;
-    assert_eq!(f.transport.retain(NOW).await.unwrap().begun, Some(2));
+    assert_eq!(f.transport.retain(NOW).await.unwrap().started, Some(2));
     // Unfinished.
-    assert_eq!(f.transport.retain(NOW).await.unwrap(), Kept::default());
+    assert_eq!(f.transport.retain(NOW).await.unwrap(), Retained::default());
     let consumer = f.consumer("g").await;
     f.drain(&*consumer, 3).await;
     let mut last = consumer.receive(1, Duration::from_secs(10)).await.unwrap();
@@ -223,7 +223,7 @@ async fn retention_never_drops_what_a_delivery_refers_to() {
     assert_eq!(f.transport.retain(NOW).await.unwrap().dropped, [1]);
     assert_eq!(f.stored().await, 0);
     // An empty segment is not turned, and publishing goes on.
-    assert_eq!(f.transport.retain(NOW).await.unwrap(), Kept::default());
+    assert_eq!(f.transport.retain(NOW).await.unwrap(), Retained::default());
     f.publish(1).await;
     assert_eq!(f.stored().await, 1);
 }
@@ -236,7 +236,7 @@ async fn retention_waits_for_nobody() {
     let mut open = pool.begin().await.unwrap();
     let message = Message::new(MessageId::new(uuid::Uuid::new_v4()), "t", "1");
     f.transport.publish_in(&mut open, &[message]).await.unwrap();
-    assert_eq!(f.transport.retain(NOW).await.unwrap(), Kept::default());
+    assert_eq!(f.transport.retain(NOW).await.unwrap(), Retained::default());
     open.commit().await.unwrap();
-    assert_eq!(f.transport.retain(NOW).await.unwrap().begun, Some(2));
+    assert_eq!(f.transport.retain(NOW).await.unwrap().started, Some(2));
 }

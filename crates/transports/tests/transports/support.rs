@@ -9,7 +9,7 @@ use postrider::transport::{MessageId, Transport};
 use postrider_embedded::{Options, Postgres};
 use postrider_testkit::TestDb;
 use postrider_transports::PostgresTransport;
-use postrider_transports::conformance::{DeadLetter, Harness, Outage};
+use postrider_transports::conformance::{DeadLetter, Harness, Restartable};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection, PgConnection, PgPool};
 use tempfile::TempDir;
@@ -117,7 +117,7 @@ impl Harness for Private {
     }
 }
 
-impl Outage for Private {
+impl Restartable for Private {
     fn stop(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             let server = self.server.lock().await.take().unwrap();

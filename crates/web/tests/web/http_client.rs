@@ -6,7 +6,7 @@ use axum::{Router, body::Body, response::Redirect, routing::get};
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use postrider_web::http_client::{
-    BodyError, LONGEST_WAIT, NoResponse, below, body, client, is_transient, retry_after,
+    BodyError, MAX_RETRY_AFTER, NoResponse, body, client, is_transient, join, retry_after,
 };
 use reqwest::Client;
 use tokio::net::TcpListener;
@@ -54,7 +54,7 @@ fn a_wait_without_end_is_cut() {
         "99999999999999999999999999",
         "Tue, 31 Dec 2199 23:59:59 GMT",
     ] {
-        assert_eq!(asked_to_wait(value), Some(LONGEST_WAIT), "{value}");
+        assert_eq!(asked_to_wait(value), Some(MAX_RETRY_AFTER), "{value}");
     }
 }
 
@@ -87,7 +87,7 @@ fn the_status_says_whether_to_come_again() {
 #[test]
 fn a_name_from_outside_can_not_leave_its_place() {
     let base = Url::parse("http://broker/api/?tenant=7").unwrap();
-    let of = |name: &str| below(&base, &["orders", name]).map(String::from);
+    let of = |name: &str| join(&base, &["orders", name]).map(String::from);
     let at = |path: &str| Some(format!("http://broker/api/orders/{path}?tenant=7"));
     assert_eq!(of("k-1"), at("k-1"));
     assert_eq!(of("../x"), at("..%2Fx"));
@@ -143,7 +143,7 @@ async fn an_answer_takes_bounded_memory_whether_it_announces_its_length_or_not()
         assert_eq!(body(ask().await, 15).await.unwrap().len(), 15, "{path}");
         let long = body(ask().await, 14).await;
         assert!(
-            matches!(long, Err(BodyError::TooLarge { most: 14 })),
+            matches!(long, Err(BodyError::TooLarge { max: 14 })),
             "{long:?}"
         );
     }
