@@ -152,7 +152,8 @@ async fn ours(
         token: None,
         timeout: settings.callback.timeout,
     })?;
-    let listener = PaymentConsumer::new(Arc::clone(&transport), wallet, settings, Arc::new(callback))?;
+    let listener =
+        PaymentConsumer::new(Arc::clone(&transport), wallet, settings, Arc::new(callback))?;
     let breakers = Breakers::new(breaker::Settings::default());
     let publishing = requests::worker::run(
         pool.clone(),
