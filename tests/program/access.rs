@@ -1,4 +1,4 @@
-//! Who may call, and what a call that is refused is told.
+//! Authentication, scopes and the responses to rejected calls.
 
 use postrider_testkit::TestDb;
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ async fn token(scopes: &str) -> (String, String) {
 }
 
 #[tokio::test]
-async fn with_tokens_a_route_asks_for_the_scope_it_names() {
+async fn routes_require_their_scope_when_tokens_are_configured() {
     let (reader, reader_entry) = token("read").await;
     let (sender, sender_entry) = token("submit").await;
     let db = TestDb::new().await;
@@ -55,7 +55,7 @@ async fn with_tokens_a_route_asks_for_the_scope_it_names() {
 }
 
 #[tokio::test]
-async fn the_internal_route_refuses_a_token_without_the_scope_internal() {
+async fn internal_route_rejects_tokens_without_the_internal_scope() {
     let (caller, caller_entry) = token("submit,read,operate").await;
     let (wallet, wallet_entry) = token("internal").await;
     let db = TestDb::new().await;
@@ -106,7 +106,7 @@ async fn the_internal_route_refuses_a_token_without_the_scope_internal() {
 }
 
 #[tokio::test]
-async fn every_refusal_is_a_problem_with_a_page_that_explains_it() {
+async fn every_rejection_is_a_problem_document_with_an_error_page() {
     let db = TestDb::new().await;
     let dir = data_dir();
     let serving = Serving::on(dir.path(), &["--database-url", &db.url()]).await;
@@ -134,7 +134,7 @@ async fn every_refusal_is_a_problem_with_a_page_that_explains_it() {
 }
 
 #[tokio::test]
-async fn the_api_describes_itself_to_machines_and_to_people() {
+async fn api_serves_its_openapi_document_and_reference_page() {
     let db = TestDb::new().await;
     let dir = data_dir();
     let serving = Serving::on(dir.path(), &["--database-url", &db.url()]).await;

@@ -1,25 +1,25 @@
-//! When each alert fires, written down by hand: both judges, Prometheus and the program, must agree with it.
+//! When each alert fires, written by hand: Prometheus and the program must both agree with it.
 //!
-//! Time goes in minutes. A gauge is as it should be for ten minutes, then it is not, then it is again.
+//! Time is in minutes. A gauge is healthy for ten minutes, then unhealthy, then healthy again.
 
-/// One alert and what its gauge does.
+/// One alert and the course of its gauge.
 pub struct Case {
     pub alert: &'static str,
     pub metric: &'static str,
     pub label: Option<(&'static str, &'static str)>,
     pub gauge: Gauge,
-    /// The minute in which it fires; a minute before it does not.
+    /// The minute in which it fires, and not a minute earlier.
     pub fires: u64,
     pub severity: &'static str,
 }
 
-/// What a gauge does.
+/// The course of a gauge.
 pub enum Gauge {
-    /// This for ten minutes, then that, and five minutes after it should have fired this again.
+    /// The first value for ten minutes, then the second, and the first again five minutes after the alert should have fired.
     Value { well: f64, wrong: f64 },
-    /// A sign of life every minute, the last in the tenth; five minutes after it should have fired another.
+    /// A heartbeat every minute until the tenth, and another five minutes after the alert should have fired.
     LastSign,
-    /// There for ten minutes, then not there at all.
+    /// Present for ten minutes, then absent.
     Gone,
 }
 
@@ -210,12 +210,12 @@ pub const CASES: &[Case] = &[
 ];
 
 impl Case {
-    /// The minute in which it is over.
+    /// The minute in which it resolves.
     pub fn over(&self) -> u64 {
         self.fires + 6
     }
 
-    /// What the gauge shows in this minute, if it is there.
+    /// The gauge's value in this minute, if it is present.
     pub fn at(&self, minute: u64) -> Option<f64> {
         match self.gauge {
             Gauge::Value { well, .. } if minute < 10 || minute >= self.over() => Some(well),

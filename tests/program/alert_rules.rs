@@ -24,7 +24,7 @@ fn rule(case: &Case) -> &'static Rule {
 }
 
 #[test]
-fn every_rule_has_a_case_and_every_case_a_rule() {
+fn every_alert_rule_has_a_case_and_every_case_a_rule() {
     let rules: Vec<&str> = RULES.iter().map(|rule| rule.name).collect();
     let cases: Vec<&str> = CASES.iter().map(|case| case.alert).collect();
     assert_eq!(rules, cases);
@@ -72,7 +72,7 @@ fn fires_inside(case: &Case) -> Vec<u64> {
 }
 
 #[test]
-fn the_program_fires_when_the_cases_say() {
+fn program_fires_alerts_as_the_cases_expect() {
     for case in CASES.iter().filter(|case| rule(case).read.is_internal()) {
         let expected: Vec<u64> = (case.fires..case.over()).collect();
         assert_eq!(fires_inside(case), expected, "{}", case.alert);
@@ -129,7 +129,7 @@ fn expected(case: &Case) -> String {
 }
 
 #[test]
-fn prometheus_fires_when_the_cases_say() {
+fn prometheus_fires_alerts_as_the_cases_expect() {
     let path = ops().join("alerts.test.yml");
     let tests = promtool_tests();
     if std::env::var_os("WRITE").is_some() {

@@ -1,4 +1,4 @@
-//! Alerts as people meet them: shown, told once when they fire and once when they are over, whoever judges.
+//! Alerts are shown, and notified once when they fire and once when they resolve, by whichever process evaluates them.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,11 +17,11 @@ use crate::program::{BINARY, Serving, data_dir, run_with, stdout};
 
 const SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 
-const LONG: std::time::Duration = std::time::Duration::from_secs(120);
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(120);
 
 type Got = Arc<Mutex<Vec<(HeaderMap, String)>>>;
 
-/// Refuses the first call, then takes everything.
+/// A receiver that rejects the first call and accepts all others.
 async fn receiver() -> (String, Got) {
     async fn take(State(got): State<Got>, headers: HeaderMap, body: String) -> StatusCode {
         let mut got = got.lock().unwrap();
@@ -53,8 +53,8 @@ async fn start(dir: &std::path::Path, db: &TestDb, url: &str) -> Serving {
     Serving::start(&command).await
 }
 
-/// What was taken, as (type, name, subject), in its order; each signed, and each id once.
-fn told(got: &Got) -> Vec<(String, String, String)> {
+/// The received notifications as (type, name, subject), in order; each is signed, and each id occurs once.
+fn notifications(got: &Got) -> Vec<(String, String, String)> {
     let key = signing_key(SECRET).unwrap();
     let got = got.lock().unwrap();
     let mut ids = std::collections::BTreeSet::new();
@@ -81,10 +81,10 @@ fn told(got: &Got) -> Vec<(String, String, String)> {
 }
 
 #[tokio::test]
-async fn an_alert_is_shown_and_told_once_when_it_fires_and_once_when_it_is_over() {
+async fn alert_is_shown_and_notified_once_when_it_fires_and_once_when_it_resolves() {
     let (db, dirs) = (TestDb::new().await, [data_dir(), data_dir()]);
     let (url, got) = receiver().await;
-    // Two processes that could both judge.
+    // Two processes that could both evaluate.
     let serving = start(dirs[0].path(), &db, &url).await;
     let other = start(dirs[1].path(), &db, &url).await;
     let order = json!({
@@ -99,12 +99,12 @@ async fn an_alert_is_shown_and_told_once_when_it_fires_and_once_when_it_is_over(
         "DeadLetters".to_owned(),
         subject.to_owned(),
     );
-    within(LONG, "it is told", async || {
-        let told = told(&got);
-        if told.contains(&firing) {
+    within(TIMEOUT, "the alert is notified", async || {
+        let notifications = notifications(&got);
+        if notifications.contains(&firing) {
             Ok(())
         } else {
-            Err(told)
+            Err(notifications)
         }
     })
     .await;
@@ -127,12 +127,12 @@ async fn an_alert_is_shown_and_told_once_when_it_fires_and_once_when_it_is_over(
         firing.1.clone(),
         firing.2.clone(),
     );
-    within(LONG, "its end is told", async || {
-        let told = told(&got);
-        if told.contains(&resolved) {
+    within(TIMEOUT, "its resolution is notified", async || {
+        let notifications = notifications(&got);
+        if notifications.contains(&resolved) {
             Ok(())
         } else {
-            Err(told)
+            Err(notifications)
         }
     })
     .await;
@@ -141,13 +141,13 @@ async fn an_alert_is_shown_and_told_once_when_it_fires_and_once_when_it_is_over(
     let before: (i64, time::OffsetDateTime) =
         sqlx::query_as(looks).fetch_one(&db.pool()).await.unwrap();
     assert!(serving.terminate().await.success());
-    within(LONG, "the other one judges", async || {
+    within(TIMEOUT, "the other one evaluates", async || {
         let now: (i64, time::OffsetDateTime) =
             sqlx::query_as(looks).fetch_one(&db.pool()).await.unwrap();
         now.1 > before.1 + time::Duration::seconds(3)
     })
     .await;
-    assert_eq!(told(&got), [firing, resolved]);
+    assert_eq!(notifications(&got), [firing, resolved]);
     let shown = other.json("/alerts").await;
     assert_eq!(shown["alerts"][0]["state"], "resolved", "{shown}");
     assert!(other.terminate().await.success());

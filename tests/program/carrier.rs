@@ -1,4 +1,4 @@
-//! What carries the messages of a test: the database itself, or a broker that is the test's own. Either can go away and
+//! The transport of a test: the database itself, or a broker of the test's own. Both can be restarted.
 //! come back.
 
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use postrider_transports::{PostgresTransport, Settings};
 use serde_json::json;
 use sqlx::PgPool;
 
-/// How long the database can't be reached when it is "restarted": its server is every other test's, too.
+/// Simulated outage of the database; its server is shared with other tests and can't be restarted.
 const OUTAGE: Duration = Duration::from_millis(1500);
 
 pub enum Carrier {
-    /// The database, behind a network that can be cut.
+    /// The database, behind a proxy that can cut connections.
     Postgres(Box<Proxy>),
     Broker(Kind, Server),
 }
@@ -36,7 +36,7 @@ impl Carrier {
         }
     }
 
-    /// Where the program finds its database.
+    /// The program's database URL.
     pub fn database_url(&self, db: &TestDb) -> String {
         match self {
             Self::Postgres(proxy) => proxy.url(),
@@ -44,7 +44,7 @@ impl Carrier {
         }
     }
 
-    /// As the program's configuration says it.
+    /// The transport's settings for the program.
     pub fn settings(&self) -> Vec<String> {
         match self {
             Self::Postgres(_) => Vec::new(),
@@ -55,7 +55,7 @@ impl Carrier {
         }
     }
 
-    /// A way for a test to send messages beside the program.
+    /// A transport for messages that the test sends itself.
     pub fn open(&self, pool: PgPool) -> Arc<dyn Transport> {
         let url = match self {
             Self::Postgres(_) => "",
@@ -68,7 +68,7 @@ impl Carrier {
         settings.open(PostgresTransport::new(pool).unwrap())
     }
 
-    /// Goes away, by a crash or in order, and comes back with all that it had confirmed.
+    /// Restarts it, by a crash or cleanly; it keeps everything it confirmed.
     pub async fn restart(&self, crash: bool) {
         match self {
             Self::Postgres(proxy) => {

@@ -1,11 +1,11 @@
-//! Commands, their answers and their exit codes.
+//! Commands, their output and their exit codes.
 
 use postrider_testkit::TestDb;
 use serde_json::Value;
 
 use crate::program::{Serving, data_dir, postrider, run, run_with, stderr, stdout};
 
-/// A token with these scopes, and the setting that allows it and no other.
+/// A token with these scopes, and the setting that allows only it.
 pub async fn token(scopes: &str) -> (String, String) {
     let made = run_with(&["token", "--name", "t", "--scopes", scopes, "--json"]).await;
     let made: Value = serde_json::from_str(&stdout(&made)).unwrap();
@@ -17,7 +17,7 @@ pub async fn token(scopes: &str) -> (String, String) {
 }
 
 #[tokio::test]
-async fn a_wrong_configuration_is_told_whole_and_ends_with_3() {
+async fn invalid_configuration_reports_every_problem_and_exits_with_3() {
     let mut command = postrider(&["serve", "--set", "databse.url=x"]);
     command.env("POSTRIDER_SERVER__LISTEN", "nowhere");
     let output = run(command).await;
@@ -30,7 +30,7 @@ async fn a_wrong_configuration_is_told_whole_and_ends_with_3() {
 }
 
 #[tokio::test]
-async fn it_refuses_to_listen_beyond_this_machine_without_tokens() {
+async fn refuses_to_listen_beyond_loopback_without_tokens() {
     let output = run_with(&["serve", "--listen", "0.0.0.0:0"]).await;
     assert_eq!(output.status.code(), Some(3));
     assert!(
@@ -41,7 +41,7 @@ async fn it_refuses_to_listen_beyond_this_machine_without_tokens() {
 }
 
 #[tokio::test]
-async fn a_database_that_can_not_be_had_ends_with_4_and_tells_no_secret() {
+async fn unavailable_database_exits_with_4_and_reveals_no_secret() {
     for (host, secret) in [("127.0.0.1:1", "s3cr3t-hunter2")] {
         let url = format!("postgres://me:{secret}@{host}/x");
         let patience = "database.connect_timeout=100ms";
@@ -63,7 +63,7 @@ async fn a_database_that_can_not_be_had_ends_with_4_and_tells_no_secret() {
 }
 
 #[tokio::test]
-async fn a_dry_run_makes_no_database() {
+async fn dry_run_creates_no_database() {
     let dir = data_dir();
     let place = dir.path().join("none");
     let output = run_with(&[
@@ -78,7 +78,7 @@ async fn a_dry_run_makes_no_database() {
 }
 
 #[tokio::test]
-async fn a_cursor_that_begins_with_a_hyphen_is_no_option() {
+async fn cursor_that_starts_with_a_hyphen_is_not_an_option() {
     // One in 64 does.
     for list in [&["dead", "list"][..], &["evidence", "show", "7"]] {
         let output =
@@ -89,7 +89,7 @@ async fn a_cursor_that_begins_with_a_hyphen_is_no_option() {
 }
 
 #[tokio::test]
-async fn an_id_that_no_request_can_name_is_refused_with_2_before_any_is_sent() {
+async fn id_that_no_path_can_contain_exits_with_2_before_a_request_is_sent() {
     // Dots and nothing would be left out of the path, and the request would be another one.
     for words in [
         &["payments", "show", ".."][..],
@@ -108,7 +108,7 @@ async fn an_id_that_no_request_can_name_is_refused_with_2_before_any_is_sent() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_no_address_ends_with_2() {
+async fn invalid_server_address_exits_with_2() {
     for server in ["notaurl", "localhost:8080"] {
         for command in [&["status"][..], &["top", "--once"]] {
             let output = run_with(&[command, &["--server", server]].concat()).await;
@@ -123,7 +123,7 @@ async fn a_server_that_is_no_address_ends_with_2() {
 }
 
 #[tokio::test]
-async fn the_status_says_that_a_token_was_refused_and_asks_for_none() {
+async fn status_reports_a_rejected_token() {
     let (db, dir) = (TestDb::new().await, data_dir());
     let url = db.url();
     let (_, allowed) = token("read").await;
@@ -142,7 +142,7 @@ async fn the_status_says_that_a_token_was_refused_and_asks_for_none() {
 }
 
 #[tokio::test]
-async fn a_wrong_command_line_ends_with_2_and_a_server_that_is_not_there_with_6() {
+async fn wrong_usage_exits_with_2_and_an_unreachable_server_with_6() {
     assert_eq!(run_with(&["srve"]).await.status.code(), Some(2));
     assert_eq!(
         run_with(&["serve", "--roles", "wroker"])
@@ -161,7 +161,7 @@ async fn a_wrong_command_line_ends_with_2_and_a_server_that_is_not_there_with_6(
 }
 
 #[tokio::test]
-async fn with_json_a_failure_is_one_object_on_standard_error() {
+async fn json_failures_are_one_object_on_standard_error() {
     let output = run_with(&["config", "--json", "--set", "log.format=xml"]).await;
     assert!(output.stdout.is_empty());
     let error: Value = serde_json::from_slice(&output.stderr).unwrap();
@@ -175,11 +175,11 @@ async fn with_json_a_failure_is_one_object_on_standard_error() {
 }
 
 #[tokio::test]
-async fn an_empty_list_is_a_sentence_and_a_refusal_has_the_code_of_the_api() {
+async fn empty_list_is_a_sentence_and_a_rejection_has_the_error_code_of_the_api() {
     let (db, dir) = (TestDb::new().await, data_dir());
     let serving = Serving::on(dir.path(), &["--database-url", &db.url()]).await;
     let server = ["--server", serving.base()];
-    for (words, told) in [
+    for (words, expected) in [
         (&["orders", "list"][..], "no orders\n"),
         (&["payments", "list"], "no payments\n"),
         (&["exports", "list"], "no export jobs\n"),
@@ -190,7 +190,7 @@ async fn an_empty_list_is_a_sentence_and_a_refusal_has_the_code_of_the_api() {
         (&["dead", "operations"], "no operations\n"),
     ] {
         let output = run_with(&[words, &server].concat()).await;
-        assert_eq!(stdout(&output), told, "{words:?}");
+        assert_eq!(stdout(&output), expected, "{words:?}");
         let output = run_with(&[words, &server, &["--json"]].concat()).await;
         let page: Value = serde_json::from_str(&stdout(&output)).unwrap();
         assert_eq!(page["items"], serde_json::json!([]), "{words:?}");
@@ -208,7 +208,7 @@ async fn an_empty_list_is_a_sentence_and_a_refusal_has_the_code_of_the_api() {
 }
 
 #[tokio::test]
-async fn with_json_wrong_usage_is_one_object_too_and_help_stays_text() {
+async fn json_wrong_usage_is_one_object_and_help_stays_text() {
     for words in [
         &["--json", "srve"][..],
         &["dead", "redrive", "--json"],
@@ -227,7 +227,7 @@ async fn with_json_wrong_usage_is_one_object_too_and_help_stays_text() {
 }
 
 #[tokio::test]
-async fn a_dry_run_changes_nothing_and_says_what_the_real_run_then_does() {
+async fn dry_run_changes_nothing_and_shows_what_the_real_run_does() {
     let db = TestDb::new().await;
     let url = db.url();
     let migrations = async |args: &[&str]| {
@@ -249,7 +249,7 @@ async fn a_dry_run_changes_nothing_and_says_what_the_real_run_then_does() {
 }
 
 #[tokio::test]
-async fn a_schema_that_does_not_fit_is_refused_with_5() {
+async fn schema_mismatch_exits_with_5() {
     let db = TestDb::new().await;
     let url = db.url();
     let migrate = async || run_with(&["migrate", "--database-url", &url]).await;
@@ -268,7 +268,7 @@ async fn a_schema_that_does_not_fit_is_refused_with_5() {
 }
 
 #[tokio::test]
-async fn without_the_right_to_migrate_an_old_schema_is_refused_with_5() {
+async fn old_schema_exits_with_5_when_migrations_are_off() {
     let db = TestDb::new().await;
     let url = db.url();
     let mut args = vec!["serve", "--listen", "127.0.0.1:0", "--database-url", &url];
@@ -283,7 +283,7 @@ async fn without_the_right_to_migrate_an_old_schema_is_refused_with_5() {
 }
 
 #[tokio::test]
-async fn the_configuration_in_force_is_printed_with_its_origins() {
+async fn config_prints_effective_values_with_their_sources() {
     let mut command = postrider(&["config", "--listen", "127.0.0.1:9"]);
     command.env("POSTRIDER_LOG__FORMAT", "json");
     let text = stdout(&run(command).await);

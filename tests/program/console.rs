@@ -1,4 +1,4 @@
-//! The console in a real browser: what operators see and click.
+//! The console in a real browser.
 
 mod access;
 mod actions;
@@ -15,10 +15,10 @@ use tempfile::TempDir;
 
 use crate::program::{Serving, data_dir};
 
-/// A program whose exports read from a table of the test's own, empty at first: every input is a dead letter.
+/// Exports read from a table of the test's own that is empty at first, so every input becomes a dead letter.
 const SOURCE: &str = r#"exports.source.query="select * from public.prices where index_key = $1 and $2 > 0 and $3 <> ''""#;
 
-/// Long enough for a debug build on a busy machine.
+/// Long enough for a debug build on a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A running program, a browser's page, and the database behind both.
@@ -30,7 +30,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// With these further words on the command line; none if no browser is installed.
+    /// Starts the program with additional arguments. `None` if no browser is installed.
     async fn with(more: &[&str]) -> Option<Self> {
         let page = browser::page().await?;
         let db = TestDb::new().await;
@@ -56,7 +56,7 @@ impl Fixture {
         self.page.open(&self.url(path)).await;
     }
 
-    /// Opens a page until it has these words: what it shows may be a few seconds old.
+    /// Reloads a page until it contains these words; pages may be a few seconds old.
     async fn open_until(&self, path: &str, words: &[&str]) {
         within(TIMEOUT, path, async || {
             self.open(path).await;
@@ -78,7 +78,7 @@ impl Fixture {
         serde_json::from_str(&text).unwrap_or_default()
     }
 
-    /// An export job whose one input ends as a dead letter; gives the job's id.
+    /// Creates an export job whose only input becomes a dead letter; returns the job's id.
     async fn dead_letter(&self, index: &str) -> String {
         let input =
             json!({ "indexKey": index, "effectiveDate": 20_240_202, "asofindicator": "CLS" });

@@ -1,4 +1,4 @@
-//! The demo: it shows what it says, keeps its promises, and leaves nothing behind.
+//! The demo keeps its promises and leaves nothing behind.
 
 use std::{net::TcpListener, path::Path, process::Command, time::Duration};
 
@@ -8,21 +8,21 @@ use serde_json::Value;
 
 use crate::program::{Serving, data_dir, postrider, run, run_with, stderr, stdout};
 
-/// A whole demo on a busy machine.
-const WHOLE: Duration = Duration::from_secs(400);
+/// Time for a whole demo on a loaded machine.
+const DEMO_TIMEOUT: Duration = Duration::from_secs(400);
 
-/// The demo with these words, with its temporary files here.
+/// The demo with these arguments and this directory for temporary files.
 fn demo(args: &[&str], temporary: &Path) -> Command {
     let mut command = postrider(&["demo"]);
     command.args(args).env("TMPDIR", temporary);
     command
 }
 
-/// Runs it to its end, which takes longer than other commands do.
+/// Runs it to its end, which takes longer than other commands.
 async fn whole(command: Command) -> std::process::Output {
     let mut command = tokio::process::Command::from(command);
     let output = command.kill_on_drop(true).output();
-    tokio::time::timeout(WHOLE, output)
+    tokio::time::timeout(DEMO_TIMEOUT, output)
         .await
         .expect("the demo ends by itself")
         .unwrap()
@@ -30,7 +30,7 @@ async fn whole(command: Command) -> std::process::Output {
 
 /// Waits for a line, as long as a whole demo may take.
 async fn line(program: &mut Program, text: &str) -> String {
-    within(WHOLE, &format!("a line with {text:?}"), async || {
+    within(DEMO_TIMEOUT, &format!("a line with {text:?}"), async || {
         let lines = program.output();
         let found = lines.iter().find(|line| line.contains(text)).cloned();
         assert!(
@@ -42,7 +42,7 @@ async fn line(program: &mut Program, text: &str) -> String {
     .await
 }
 
-/// The processes that it says it has started.
+/// The processes that it reports as started.
 fn processes(program: &Program) -> Vec<u32> {
     let lines = program.output();
     let number = |line: &String| line.split_once("process ")?.1.trim().parse().ok();
@@ -53,7 +53,7 @@ async fn are_gone(processes: &[u32]) {
     for pid in processes {
         eventually("its processes are gone", async || {
             let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
-            // One that nobody has waited for yet is dead all the same.
+            // A zombie counts as ended.
             !status.is_ok_and(|status| !status.contains("State:\tZ"))
         })
         .await;
@@ -65,7 +65,7 @@ fn is_empty(dir: &Path) -> bool {
 }
 
 #[tokio::test]
-async fn the_demo_ends_by_itself_with_every_promise_kept() {
+async fn demo_ends_by_itself_with_every_promise_kept() {
     let temporary = data_dir();
     let words = ["--json", "--seconds", "8", "--listen", "127.0.0.1:0"];
     let output = whole(demo(&words, temporary.path())).await;
@@ -95,9 +95,9 @@ async fn the_demo_ends_by_itself_with_every_promise_kept() {
 }
 
 #[tokio::test]
-async fn a_demo_that_is_kept_up_serves_until_it_is_interrupted() {
+async fn demo_with_keep_serves_until_interrupted() {
     let (dir, temporary) = (data_dir(), data_dir());
-    // Whether we get the usual port or somebody has it: it is taken.
+    // Whether this succeeds or not, the default port is now in use.
     let _usual = TcpListener::bind("127.0.0.1:8080");
     let place = dir.path().to_str().unwrap();
     let words = ["--keep", "--seconds", "5", "--data-dir", place];
@@ -105,7 +105,7 @@ async fn a_demo_that_is_kept_up_serves_until_it_is_interrupted() {
     let staying = line(&mut program, "until interrupted: ").await;
     let (_, address) = staying.split_once("interrupted: ").unwrap();
     assert!(!address.contains(":8080"), "{address}");
-    // Whoever uses TLS must have chosen a provider; alone in its process, this test is the first to.
+    // reqwest needs a process-wide TLS provider.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let console = reqwest::get(address.trim()).await.unwrap();
     assert_eq!(console.status(), 200, "{address}");
@@ -135,7 +135,7 @@ async fn a_demo_that_is_kept_up_serves_until_it_is_interrupted() {
 }
 
 #[tokio::test]
-async fn an_interrupted_demo_takes_everything_with_it() {
+async fn interrupted_demo_stops_all_its_processes() {
     let temporary = data_dir();
     let words = ["--seconds", "600", "--listen", "127.0.0.1:0"];
     let mut program = Program::start(&demo(&words, temporary.path()));
@@ -152,7 +152,7 @@ async fn an_interrupted_demo_takes_everything_with_it() {
 }
 
 #[tokio::test]
-async fn the_processes_of_a_killed_demo_end_by_themselves() {
+async fn processes_of_a_killed_demo_end_by_themselves() {
     let temporary = data_dir();
     let words = ["--seconds", "600", "--listen", "127.0.0.1:0"];
     let mut program = Program::start(&demo(&words, temporary.path()));
@@ -163,7 +163,7 @@ async fn the_processes_of_a_killed_demo_end_by_themselves() {
 }
 
 #[tokio::test]
-async fn the_demo_does_not_touch_a_directory_with_other_work() {
+async fn demo_rejects_a_directory_with_other_data() {
     let dir = data_dir();
     Serving::on(dir.path(), &[]).await.terminate().await;
     let place = dir.path().to_str().unwrap();
@@ -177,7 +177,7 @@ async fn the_demo_does_not_touch_a_directory_with_other_work() {
 }
 
 #[tokio::test]
-async fn a_server_can_be_tied_to_its_standard_input() {
+async fn server_can_be_tied_to_its_standard_input() {
     let dir = data_dir();
     let place = dir.path().to_str().unwrap();
     let words = [

@@ -1,4 +1,4 @@
-//! What is in `deploy/` really works: least-privilege roles, the unit, and a backup that is restored.
+//! The files in `deploy/` work: least-privilege roles, the systemd unit, and a restored backup.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,7 +17,7 @@ fn ops(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// Runs deploy/roles.sql as the superuser that the tests are.
+/// Runs deploy/roles.sql as superuser.
 async fn make_roles(db: &TestDb) {
     let script = std::fs::read_to_string(ops("roles.sql")).unwrap();
     let mut connection = db.connect().await;
@@ -45,7 +45,7 @@ fn url(options: &PgConnectOptions) -> String {
     options.to_url_lossy().to_string()
 }
 
-/// One piece of work for each service, to its end; returns the ids to ask for later.
+/// Completes one item in each service; returns the ids for later comparison.
 async fn work(server: &str, dir: &Path) -> Vec<[String; 3]> {
     let ask = async |words: &[&str]| {
         let output = run_with(&[words, &["--server", server, "--json"]].concat()).await;
@@ -86,7 +86,7 @@ async fn work(server: &str, dir: &Path) -> Vec<[String; 3]> {
     ]
 }
 
-async fn refused(connection: &mut PgConnection, sql: &str) {
+async fn assert_rejected(connection: &mut PgConnection, sql: &str) {
     let done = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))
         .execute(connection)
         .await;
@@ -96,7 +96,7 @@ async fn refused(connection: &mut PgConnection, sql: &str) {
 }
 
 #[tokio::test]
-async fn every_service_works_for_a_role_that_can_not_change_the_schema_and_a_reader_only_reads() {
+async fn services_work_as_the_runtime_role_and_the_reader_role_only_reads() {
     let (db, dir) = (TestDb::new().await, data_dir());
     make_roles(&db).await;
     let owner = url(&as_role(&db, "owner"));
@@ -130,7 +130,7 @@ async fn every_service_works_for_a_role_that_can_not_change_the_schema_and_a_rea
         "update postrider.audit set actor = 'nobody'",
         "create table public.mine (id int)",
     ] {
-        refused(&mut runtime, sql).await;
+        assert_rejected(&mut runtime, sql).await;
     }
 
     let mut reader = PgConnection::connect_with(&as_role(&db, "reader"))
@@ -150,18 +150,18 @@ async fn every_service_works_for_a_role_that_can_not_change_the_schema_and_a_rea
             .execute(&mut reader)
             .await
             .unwrap_or_else(|error| panic!("{name}: {error}"));
-        refused(&mut reader, &format!("delete from {name}")).await;
+        assert_rejected(&mut reader, &format!("delete from {name}")).await;
     }
-    refused(&mut reader, "select postrider.enqueue('t')").await;
-    refused(&mut reader, "select postrider.turn_segment('0 seconds')").await;
-    refused(&mut reader, "select postrider.drop_segments('0 seconds')").await;
+    assert_rejected(&mut reader, "select postrider.enqueue('t')").await;
+    assert_rejected(&mut reader, "select postrider.turn_segment('0 seconds')").await;
+    assert_rejected(&mut reader, "select postrider.drop_segments('0 seconds')").await;
     let doctor = url(&as_role(&db, "reader"));
     let examined = run_with(&["doctor", "--database-url", &doctor, "--json"]).await;
     assert_eq!(critical(&examined), Vec::<String>::new());
     assert!(serving.terminate().await.success());
 }
 
-/// What the doctor calls critical, but for the tests' own server, which is not made to survive a power cut.
+/// The doctor's critical findings, except those about the test server, which isn't durable.
 fn critical(examined: &std::process::Output) -> Vec<String> {
     let said: Value = serde_json::from_str(&stdout(examined)).expect("one document");
     let findings = said["findings"].as_array().expect("findings").iter();
@@ -173,12 +173,12 @@ fn critical(examined: &std::process::Output) -> Vec<String> {
         .collect()
 }
 
-/// The database's address without what only our own client knows.
+/// The database URL without options that libpq doesn't know.
 fn for_libpq(db: &TestDb) -> String {
     db.url().split('?').next().unwrap_or_default().to_owned()
 }
 
-/// A program of PostgreSQL, where the distribution puts it.
+/// A PostgreSQL client program from the distribution's directory.
 fn pg(name: &str) -> Command {
     let dirs = std::fs::read_dir("/usr/lib/postgresql")
         .into_iter()
@@ -193,7 +193,7 @@ fn pg(name: &str) -> Command {
 }
 
 #[tokio::test]
-async fn a_backup_of_database_and_store_is_restored_and_everything_is_still_known() {
+async fn restored_backup_of_database_and_store_knows_every_item() {
     let (db, copy) = (TestDb::new().await, TestDb::new().await);
     let (dir, elsewhere) = (data_dir(), data_dir());
     let serve = |db: &TestDb, data: &Path| {
@@ -255,13 +255,18 @@ async fn a_backup_of_database_and_store_is_restored_and_everything_is_still_know
     // A key that was used stays used: the order is not sent again.
     let again = "orders send --key k-1 --account A1 --symbol ACME --side buy --quantity 11";
     let words: Vec<&str> = again.split(' ').collect();
-    let refused = run_with(&[&words[..], &["--server", serving.base()]].concat()).await;
-    assert_eq!(refused.status.code(), Some(7), "{}", stderr(&refused));
+    let assert_rejected = run_with(&[&words[..], &["--server", serving.base()]].concat()).await;
+    assert_eq!(
+        assert_rejected.status.code(),
+        Some(7),
+        "{}",
+        stderr(&assert_rejected)
+    );
     assert!(serving.terminate().await.success());
 }
 
 #[tokio::test]
-async fn the_unit_is_one_that_systemd_takes() {
+async fn systemd_accepts_the_unit() {
     let unit = std::fs::read_to_string(ops("postrider.service")).unwrap();
     assert!(unit.contains("ExecStart=/usr/bin/postrider serve "));
     let dir = data_dir();

@@ -1,4 +1,4 @@
-//! `postrider doctor`, on a live database and on others.
+//! `postrider doctor` on a live database and on others.
 
 use postrider_testkit::TestDb;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::program::{Serving, data_dir, run_with, stderr, stdout};
 
 #[tokio::test]
-async fn a_server_that_runs_is_examined_without_being_disturbed_and_is_well() {
+async fn doctor_examines_a_running_server_without_disturbing_it() {
     let dir = data_dir();
     let path = dir.path().to_str().unwrap();
     let none = run_with(&["doctor", "--data-dir", path]).await;
@@ -36,7 +36,7 @@ async fn a_server_that_runs_is_examined_without_being_disturbed_and_is_well() {
 }
 
 #[tokio::test]
-async fn a_database_without_the_schema_is_critical_and_ends_with_1_and_nothing_is_migrated() {
+async fn doctor_reports_a_missing_schema_as_critical_and_migrates_nothing() {
     let db = TestDb::new().await;
     let url = db.url();
     let output = run_with(&["doctor", "--database-url", &url]).await;

@@ -1,4 +1,4 @@
-//! Evidence from outside: the command line, and every process of it killed again and again while a Case API misbehaves.
+//! Evidence from outside: the command line, and repeated kills of every process while the Case API fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Cursor, Write};
@@ -18,7 +18,7 @@ use crate::program::{Serving, data_dir, postrider, run_with, stdout};
 /// How many rows of three files the crash test has; `POSTRIDER_TEST_EVIDENCE` makes it longer.
 const ROWS: usize = 40;
 
-/// What becomes of a file, by a word in its name.
+/// The outcome of a file, by a word in its name.
 const FATES: [&str; 12] = [
     "good", "good", "good", "busy", "broken", "late", "hang", "after", "auth", "nocase", "bad",
     "never",
@@ -66,7 +66,7 @@ pub fn script() -> Value {
     ])
 }
 
-/// A simulated Case API in a process of its own: what it knows survives ours.
+/// A simulated Case API in a separate process, so that its state survives ours.
 pub async fn cases(script: &std::path::Path) -> (Program, String) {
     let script = script.to_str().unwrap();
     let words = [
@@ -83,7 +83,7 @@ pub async fn cases(script: &std::path::Path) -> (Program, String) {
     (program, url)
 }
 
-/// What a receiver got, in the order of its arrival: id and body.
+/// What a receiver got, in order of arrival: id and body.
 pub type Got = Arc<Mutex<Vec<(String, Value)>>>;
 
 pub async fn receiver() -> (String, Got) {
@@ -109,7 +109,7 @@ pub async fn receiver() -> (String, Got) {
 }
 
 #[tokio::test]
-async fn evidence_is_handed_in_shown_and_listed_from_the_command_line() {
+async fn command_line_submits_shows_and_lists_evidence() {
     let dir = data_dir();
     let serving = Serving::on(dir.path(), &[]).await;
     let server = serving.base().to_owned();
@@ -159,16 +159,16 @@ async fn evidence_is_handed_in_shown_and_listed_from_the_command_line() {
     }
 }
 
-pub struct Scene {
+pub struct Fixture {
     pub database: String,
-    /// What carries the messages, as settings.
+    /// The transport's settings.
     pub carrier: Vec<String>,
     pub store: String,
     pub cases: String,
     pub hook: String,
 }
 
-impl Scene {
+impl Fixture {
     pub fn command(&self, roles: &str) -> Command {
         let settings = [
             format!("store.url={}", self.store),
@@ -194,16 +194,16 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn killed_at_any_moment_each_file_is_attached_once_and_both_notifications_are_right() {
-    everything_is_killed(None).await;
+async fn after_kills_each_file_is_attached_once_and_both_notifications_are_correct() {
+    kill_everything_repeatedly(None).await;
 }
 
 #[tokio::test]
-async fn over_kafka_too_each_file_is_attached_once_and_both_notifications_are_right() {
-    everything_is_killed(Some(Kind::Kafka)).await;
+async fn after_kills_over_kafka_each_file_is_attached_once_and_both_notifications_are_correct() {
+    kill_everything_repeatedly(Some(Kind::Kafka)).await;
 }
 
-async fn everything_is_killed(kind: Option<Kind>) {
+async fn kill_everything_repeatedly(kind: Option<Kind>) {
     let rows = std::env::var("POSTRIDER_TEST_EVIDENCE").map_or(ROWS, |n| n.parse().unwrap());
     let patience = Duration::from_secs(240 + rows as u64);
     let (db, dir) = (TestDb::new().await, data_dir());
@@ -214,14 +214,14 @@ async fn everything_is_killed(kind: Option<Kind>) {
     std::fs::write(&script_file, script().to_string()).unwrap();
     let (_cases, cases) = cases(&script_file).await;
     let (hook, got) = receiver().await;
-    let scene = Scene {
+    let fixture = Fixture {
         database: carrier.database_url(&db),
         carrier: carrier.settings(),
         store: format!("file://{}/store", dir.path().display()),
         cases: cases.clone(),
         hook,
     };
-    let api = Serving::start(&scene.command("api")).await;
+    let api = Serving::start(&fixture.command("api")).await;
     let http = reqwest::Client::new();
     let answer = http
         .post(format!("{}/file-jobs?merchant_id=m-1", api.base()))
@@ -234,7 +234,7 @@ async fn everything_is_killed(kind: Option<Kind>) {
     let job: Value = answer.json().await.unwrap();
     let path = format!("/file-jobs/{}", job["file_job_id"].as_str().unwrap());
 
-    // Whoever is running is killed, in turn, until the job is closed; the schedulers' lease takes a while to pass on. The
+    // The running processes are killed in turn until the job is closed; the schedulers' lease takes a while to pass on. The
     // worker is the notifier, too.
     let roles = [
         "publisher",
@@ -249,7 +249,7 @@ async fn everything_is_killed(kind: Option<Kind>) {
     ];
     let mut running: BTreeMap<&str, Serving> = BTreeMap::new();
     for role in ["publisher", "worker", "scheduler"] {
-        running.insert(role, Serving::start(&scene.command(role)).await);
+        running.insert(role, Serving::start(&fixture.command(role)).await);
     }
     let (started, mut kills) = (Instant::now(), 0);
     loop {
@@ -263,10 +263,10 @@ async fn everything_is_killed(kind: Option<Kind>) {
                 "carrier" => carrier.restart(true).await,
                 role => {
                     if role == "worker" {
-                        amid_work(&db).await;
+                        wait_for_work_in_progress(&db).await;
                     }
                     running.remove(role).unwrap().kill().await;
-                    running.insert(role, Serving::start(&scene.command(role)).await);
+                    running.insert(role, Serving::start(&fixture.command(role)).await);
                 }
             }
             kills += 1;
@@ -292,8 +292,8 @@ async fn everything_is_killed(kind: Option<Kind>) {
     check(&db, &http, &cases, &got, rows).await;
 }
 
-/// Waits until files are under way, so that a kill hits; not for long, for there may be nothing to do.
-async fn amid_work(db: &TestDb) {
+/// Waits briefly until files are in progress, so that a kill hits something.
+async fn wait_for_work_in_progress(db: &TestDb) {
     let held = "select exists (select from evidence.file_job_artifact where held_by is not null)";
     for _ in 0..200 {
         let held: bool = sqlx::query_scalar(held)
@@ -307,7 +307,7 @@ async fn amid_work(db: &TestDb) {
     }
 }
 
-/// Everything that must hold, told by the database, by the Case API itself and by the receiver.
+/// Checks every promise against the database, the Case API and the receiver.
 pub async fn check(
     db: &TestDb,
     http: &reqwest::Client,

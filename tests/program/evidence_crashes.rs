@@ -1,4 +1,4 @@
-//! Every crash point of evidence, by an error and by a kill: each file is attached once, and both notifications are right.
+//! Every crash point of evidence, by an error and by a kill: each file is attached once, and both notifications are correct.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use futures_util::{StreamExt, stream};
 use postrider_testkit::{TestDb, crash, within};
 use serde_json::Value;
 
-use crate::evidence::{Scene, archive, cases, check, receiver, script};
+use crate::evidence::{Fixture, archive, cases, check, receiver, script};
 use crate::program::{Serving, data_dir};
 
-/// Every fate once.
+/// Every outcome once.
 const ROWS: usize = 4;
 
 const TIMEOUT: Duration = Duration::from_secs(180);
 
 #[tokio::test]
-async fn whatever_fails_at_a_crash_point_each_file_is_attached_once_and_told_of_twice() {
+async fn after_a_failure_at_any_crash_point_each_file_is_attached_once_and_notified_twice() {
     let crates = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     let mut points = crash::declared_in(format!("{crates}/services/evidence/src"));
-    // Its consumers handle batches; those points are the engine's.
+    // Its consumers handle batches; those points are in the library.
     let engine = crash::declared_in(format!("{crates}/postrider/src/transport"));
     points.extend(
         engine
@@ -41,7 +41,7 @@ async fn walk(point: &str, way: &str) {
     std::fs::write(&script_file, script().to_string()).unwrap();
     let (_cases, cases) = cases(&script_file).await;
     let (hook, got) = receiver().await;
-    let scene = Scene {
+    let fixture = Fixture {
         database: db.url(),
         carrier: Vec::new(),
         store: format!("file://{}/store", dir.path().display()),
@@ -49,13 +49,13 @@ async fn walk(point: &str, way: &str) {
         hook,
     };
     let all = "api,publisher,worker,scheduler";
-    let mut armed = scene.command(all);
+    let mut armed = fixture.command(all);
     armed.env(crash::VARIABLE, format!("{point}={way}@1"));
     let mut serving = Serving::start(&armed).await;
     let http = reqwest::Client::new();
     let job = loop {
         if serving.has_ended() {
-            serving = Serving::start(&scene.command(all)).await;
+            serving = Serving::start(&fixture.command(all)).await;
         }
         let post = http
             .post(format!("{}/file-jobs?merchant_id=m-1", serving.base()))
@@ -67,28 +67,28 @@ async fn walk(point: &str, way: &str) {
         }
     };
     let path = format!("/file-jobs/{}", job["file_job_id"].as_str().unwrap());
-    let what = format!("{point}, {way}: the job is closed and told of");
+    let what = format!("{point}, {way}: the job is closed and notified");
     within(TIMEOUT, &what, async || {
         if serving.has_ended() {
-            serving = Serving::start(&scene.command(all)).await;
+            serving = Serving::start(&fixture.command(all)).await;
         }
         let Ok(answer) = serving.get(&path).send().await else {
             return Err("no answer".to_owned());
         };
         let view: Value = answer.json().await.unwrap_or_default();
-        let told: std::collections::BTreeSet<String> = got
+        let notified: std::collections::BTreeSet<String> = got
             .lock()
             .unwrap()
             .iter()
             .map(|(id, _)| id.clone())
             .collect();
-        if view["status"] == "COMPLETED" && told.len() == 2 {
+        if view["status"] == "COMPLETED" && notified.len() == 2 {
             Ok(())
         } else {
             Err(format!(
-                "{} told of {} of {view}",
+                "{}: {} notifications of {view}",
                 view["status"],
-                told.len()
+                notified.len()
             ))
         }
     })

@@ -1,4 +1,4 @@
-//! Exports from outside: the command line, and workers that are killed at any moment.
+//! Exports from outside: the command line, and kills of workers at any moment.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,20 +13,20 @@ use crate::{
     program::{Serving, data_dir, postrider, run_with, stderr, stdout},
 };
 
-/// How many inputs the crash test has; `POSTRIDER_TEST_EXPORTS` makes it longer.
+/// Number of inputs of the crash test; override with `POSTRIDER_TEST_EXPORTS`.
 const INPUTS: usize = 1_000;
 
-/// A kill for so many inputs.
+/// One kill per this number of inputs.
 const INPUTS_PER_KILL: usize = 100;
 
-const LONG: Duration = Duration::from_secs(900);
+const TIMEOUT: Duration = Duration::from_secs(900);
 
 fn input(index: &str, date: u32, indicator: &str) -> Value {
     json!({ "indexKey": index, "effectiveDate": date, "asofindicator": indicator })
 }
 
 #[tokio::test]
-async fn a_job_is_submitted_watched_shown_listed_and_its_files_fetched_from_the_command_line() {
+async fn command_line_submits_watches_shows_lists_and_downloads_an_export() {
     let dir = data_dir();
     let serving = Serving::on(dir.path(), &[]).await;
     let server = serving.base().to_owned();
@@ -84,13 +84,13 @@ async fn a_job_is_submitted_watched_shown_listed_and_its_files_fetched_from_the_
     std::fs::remove_file(first.to_file_path().unwrap()).unwrap();
     let gone = exports(&["download", &job, "--dir", target.to_str().unwrap()]).await;
     assert_eq!(gone.status.code(), Some(7));
-    let told: Value = serde_json::from_slice(&gone.stderr).unwrap();
-    assert_eq!(told["error"]["code"], "export-file-gone");
-    let message = told["error"]["message"].as_str().unwrap();
+    let failure: Value = serde_json::from_slice(&gone.stderr).unwrap();
+    assert_eq!(failure["error"]["code"], "export-file-gone");
+    let message = failure["error"]["message"].as_str().unwrap();
     assert!(message.contains("submit this input again"), "{message}");
-    let anew = read(&exports(&["submit", path, "--wait"]).await);
+    let resubmitted = read(&exports(&["submit", path, "--wait"]).await);
     assert_eq!(
-        (&anew["filesGenerated"], &anew["filesReused"]),
+        (&resubmitted["filesGenerated"], &resubmitted["filesReused"]),
         (&json!(1), &json!(1)),
         "as the message says"
     );
@@ -108,7 +108,7 @@ async fn a_job_is_submitted_watched_shown_listed_and_its_files_fetched_from_the_
         exports(&["show", "J20200101_000001"]).await.status.code(),
         Some(7)
     );
-    // The list alone will do, and a job that fails is told by the exit code.
+    // A bare list of inputs is accepted, and the exit code reports a failed job.
     std::fs::write(&file, json!([input("NONE", 20_240_202, "CLS")]).to_string()).unwrap();
     let failed = exports(&["submit", path, "--wait"]).await;
     assert_eq!(
@@ -139,7 +139,7 @@ async fn a_job_is_submitted_watched_shown_listed_and_its_files_fetched_from_the_
 }
 
 #[tokio::test]
-async fn a_wait_that_fails_names_the_job_that_was_accepted() {
+async fn failed_wait_names_the_accepted_job() {
     let (db, dir) = (TestDb::new().await, data_dir());
     let url = db.url();
     // It may submit, but not look.
@@ -185,8 +185,7 @@ fn serve(db: &TestDb, dir: &Path, roles: &str) -> Command {
 }
 
 #[tokio::test]
-async fn workers_killed_at_any_moment_the_job_completes_and_each_file_is_whole_and_registered_once()
-{
+async fn after_kills_the_job_completes_and_each_file_is_complete_and_registered_once() {
     let count = std::env::var("POSTRIDER_TEST_EXPORTS").map_or(INPUTS, |n| n.parse().unwrap());
     let db = TestDb::new().await;
     let files = tempfile::tempdir().unwrap();
@@ -216,7 +215,7 @@ async fn workers_killed_at_any_moment_the_job_completes_and_each_file_is_whole_a
     let kills = count / INPUTS_PER_KILL;
     for kill in 1..kills {
         let enough = i64::try_from(count * kill / kills).unwrap();
-        within(LONG, "some more are done", async || match done().await {
+        within(TIMEOUT, "some more are done", async || match done().await {
             n if n >= enough => Ok(()),
             n => Err(n),
         })
@@ -224,7 +223,7 @@ async fn workers_killed_at_any_moment_the_job_completes_and_each_file_is_whole_a
         workers.remove(0).kill().await;
         workers.push(worker().await);
     }
-    let end = within(LONG, "the job is over", async || {
+    let end = within(TIMEOUT, "the job is over", async || {
         let view = api
             .json(&format!("/jobs/{job}/inputs?limit=1&status=RUNNING"))
             .await;

@@ -1,11 +1,11 @@
-//! Start, stop, crash, start again.
+//! Start, stop, crash and restart.
 
 use nix::sys::signal::Signal;
 use postrider_testkit::{TestDb, eventually, process::Program};
 
 use crate::program::{Serving, data_dir, postrider, run_with, stderr};
 
-/// The processes whose command line names this directory: an embedded server, if it runs.
+/// Processes whose command line contains this directory: the embedded server, if it is running.
 fn processes_of(dir: &std::path::Path) -> Vec<u32> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
@@ -22,7 +22,7 @@ fn processes_of(dir: &std::path::Path) -> Vec<u32> {
 }
 
 #[tokio::test]
-async fn an_empty_directory_becomes_a_ready_server_and_sigterm_ends_it_in_order() {
+async fn server_starts_in_an_empty_directory_and_sigterm_stops_it_cleanly() {
     let dir = data_dir();
     let serving = Serving::on(dir.path(), &[]).await;
     assert_eq!(serving.json("/readyz").await["status"], "ready");
@@ -37,7 +37,7 @@ async fn an_empty_directory_becomes_a_ready_server_and_sigterm_ends_it_in_order(
 }
 
 #[tokio::test]
-async fn killed_ten_times_in_a_row_it_never_needs_a_hand_to_start_again() {
+async fn server_restarts_unattended_after_ten_kills_in_a_row() {
     let dir = data_dir();
     for round in 0..10 {
         let serving = Serving::on(dir.path(), &[]).await;
@@ -54,7 +54,7 @@ async fn killed_ten_times_in_a_row_it_never_needs_a_hand_to_start_again() {
 }
 
 #[tokio::test]
-async fn the_database_server_ends_even_when_the_program_is_killed() {
+async fn database_server_stops_when_the_program_is_killed() {
     let dir = data_dir();
     let serving = Serving::on(dir.path(), &[]).await;
     serving.kill().await;
@@ -66,7 +66,7 @@ async fn the_database_server_ends_even_when_the_program_is_killed() {
 }
 
 #[tokio::test]
-async fn a_database_server_that_dies_is_brought_back_under_the_running_program() {
+async fn database_server_that_dies_is_restarted_by_the_running_program() {
     let dir = data_dir();
     let serving = Serving::on(dir.path(), &[]).await;
     let pid = processes_of(dir.path())
@@ -92,7 +92,7 @@ async fn a_database_server_that_dies_is_brought_back_under_the_running_program()
 }
 
 #[tokio::test]
-async fn a_second_program_on_the_same_directory_is_refused_and_harms_nothing() {
+async fn second_program_on_the_same_directory_is_rejected_without_harm() {
     let dir = data_dir();
     let serving = Serving::on(dir.path(), &[]).await;
     let second = run_with(&[
@@ -110,7 +110,7 @@ async fn a_second_program_on_the_same_directory_is_refused_and_harms_nothing() {
 }
 
 #[tokio::test]
-async fn an_ordinary_user_can_run_it_too() {
+async fn ordinary_user_can_run_the_server() {
     if !nix::unistd::geteuid().is_root() {
         return; // every other test of this file has just shown it
     }
@@ -133,7 +133,7 @@ async fn an_ordinary_user_can_run_it_too() {
 }
 
 #[tokio::test]
-async fn with_a_database_url_no_server_of_its_own_is_started() {
+async fn no_embedded_server_is_started_with_a_database_url() {
     let db = TestDb::new().await;
     let dir = data_dir();
     let unused = dir.path().join("unused");
@@ -148,7 +148,7 @@ async fn with_a_database_url_no_server_of_its_own_is_started() {
 }
 
 #[tokio::test]
-async fn a_stop_while_starting_leaves_nothing_running() {
+async fn stop_during_startup_leaves_nothing_running() {
     let dir = data_dir();
     let path = dir.path().to_str().unwrap();
     let mut program = Program::start(&postrider(&[

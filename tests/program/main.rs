@@ -1,4 +1,4 @@
-//! The binary as users and scripts meet it.
+//! Tests of the binary from the outside.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Metrics: every documented name is there from the start, and no other.
+//! The metrics page and the program agree.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,7 +7,7 @@ use postrider_testkit::eventually;
 
 use crate::program::{Serving, data_dir};
 
-/// Name and kind of what a scrape shows.
+/// Names and kinds in a scrape.
 fn shown(scrape: &str) -> BTreeMap<String, String> {
     let types = scrape
         .lines()
@@ -18,7 +18,7 @@ fn shown(scrape: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Name and kind of what a part of the page lists.
+/// Names and kinds in a part of the page.
 fn documented(page: &str) -> BTreeMap<String, String> {
     let rows = page.lines().filter(|line| line.starts_with("| `"));
     rows.map(|row| {
@@ -34,7 +34,7 @@ async fn scrape(serving: &Serving) -> String {
 }
 
 #[tokio::test]
-async fn every_documented_metric_is_there_from_the_start_and_no_other() {
+async fn scrape_contains_exactly_the_documented_metrics_from_the_start() {
     let dir = data_dir();
     let serving = Serving::on(dir.path(), &[]).await;
     let scrape_one = scrape(&serving).await;
@@ -70,7 +70,7 @@ async fn every_documented_metric_is_there_from_the_start_and_no_other() {
         assert!(scrape_one.contains(line), "{line} in\n{scrape_one}");
     }
     // Every table that workers work on has one, as the database sees it.
-    eventually("everybody has given a sign of life", async || {
+    eventually("every worker has sent a heartbeat", async || {
         let scrape = scrape(&serving).await;
         let idle: Vec<String> = scrape
             .lines()
@@ -88,7 +88,7 @@ async fn every_documented_metric_is_there_from_the_start_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_process_that_only_answers_shows_what_others_do() {
+async fn api_process_shows_the_metrics_of_the_whole_fleet() {
     let dir = data_dir();
     let serving = Serving::on(dir.path(), &["--roles", "api"]).await;
     let scrape = scrape(&serving).await;

@@ -1,4 +1,4 @@
-//! Operating from outside: what is seen, and what is done to dead letters.
+//! Operating from outside: overview, timeline and dead letters.
 
 use std::process::Command;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::{
     program::{Serving, data_dir, postrider, run_with, stderr, stdout},
 };
 
-/// Twelve dead messages of two causes.
+/// Twelve dead messages with two causes.
 const DEAD: &str = "
 insert into postrider.outbox (topic, payload, state, finished_at, attempts, error_code, error_message, cause)
 select 'letters', json_build_object('n', n), 'dead', now() - make_interval(mins => n), 3, c.code, c.code || ' at ' || n, c.code || ': ' || c.code || ' at <n>'
@@ -21,7 +21,7 @@ from generate_series(1, 12) n, lateral (select case when n % 3 = 0 then 'REFUSED
 insert into postrider.attempt (work_table, item_id, attempt, worker, started_at, outcome, code, message)
 values ('postrider.outbox', 1, 3, 'w', now(), 'dead', 'TIMEOUT', 'TIMEOUT at 1')";
 
-/// Aborted orders, as their broker's refusal would have left them.
+/// Aborted orders, as a rejection by the broker leaves them.
 const ABORTED: &str = "
 insert into postrider.ledger (scope, key, digest, state, finished_at)
 select 'orders', 'old-' || n, decode(repeat('00', 32), 'hex'), 'failed', now() from generate_series(1, 200) n;
@@ -50,7 +50,7 @@ async fn ask(server: &str, words: &[&str]) -> (Option<i32>, Value) {
     let document = serde_json::from_str(&said);
     (
         output.status.code(),
-        // What is no document is shown by whoever expected one.
+        // The caller reports output that isn't JSON.
         document.unwrap_or(Value::String(said)),
     )
 }
@@ -122,7 +122,7 @@ async fn dead_letters_are_listed_grouped_previewed_redriven_and_archived() {
     let (_, preview) = ask(&server, &[&few[..], &["3"]].concat()).await;
     assert_eq!(preview["matching"], 3);
     let (code, _) = ask(&server, &[&few[..], &["0"]].concat()).await;
-    assert_eq!(code, Some(7), "told before it is really done");
+    assert_eq!(code, Some(7), "rejected before anything is done");
     assert_eq!(
         number(&pool, "select count(*) from postrider.operation").await,
         0,
@@ -159,7 +159,7 @@ async fn dead_letters_are_listed_grouped_previewed_redriven_and_archived() {
     assert_eq!(item["payload"]["n"], 1);
     assert_eq!(item["attempts"][0]["code"], "TIMEOUT");
     assert_eq!(item["audit"][0]["reason"], "it is back");
-    tells(
+    assert_timeline(
         &server,
         "postrider.outbox/1",
         "item",
@@ -169,7 +169,7 @@ async fn dead_letters_are_listed_grouped_previewed_redriven_and_archived() {
     pool.execute("select postrider.enqueue('t', trace => '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01')")
         .await
         .unwrap();
-    tells(
+    assert_timeline(
         &server,
         "0af7651916cd43dd8448eb211c80319c",
         "message",
@@ -217,7 +217,7 @@ async fn dead_letters_are_listed_grouped_previewed_redriven_and_archived() {
 }
 
 #[tokio::test]
-async fn a_redrive_keeps_its_rate_outlives_its_process_and_leaves_live_work_its_turn() {
+async fn redrive_keeps_its_rate_survives_its_process_and_does_not_starve_live_work() {
     let db = TestDb::new().await;
     let serving = Serving::start(&serve(&db, &[])).await;
     let pool = db.pool();
@@ -256,7 +256,7 @@ async fn a_redrive_keeps_its_rate_outlives_its_process_and_leaves_live_work_its_
     let (_, begun) = ask(&server, &redrive).await;
     assert_eq!(begun["state"], "running");
     serving.kill().await;
-    // Another process goes on with it, and takes new orders beside.
+    // Another process continues it and accepts new orders.
     let serving = Serving::start(&serve(&db, &[])).await;
     let http = reqwest::Client::new();
     for n in 0..20 {
@@ -299,8 +299,8 @@ async fn a_redrive_keeps_its_rate_outlives_its_process_and_leaves_live_work_its_
     );
 }
 
-/// What happened, in the words of a trace.
-fn happened(timeline: &Value) -> Vec<&str> {
+/// The names of a timeline's events.
+fn events(timeline: &Value) -> Vec<&str> {
     let events = timeline["events"].as_array().map_or(&[][..], Vec::as_slice);
     events
         .iter()
@@ -308,24 +308,24 @@ fn happened(timeline: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// A trace of this id tells these, in this order.
-async fn tells(server: &str, id: &str, kind: &str, wanted: &[&str]) -> Value {
+/// Checks that the timeline of this id contains these events in this order.
+async fn assert_timeline(server: &str, id: &str, kind: &str, wanted: &[&str]) -> Value {
     let (code, timeline) = ask(server, &["trace", id]).await;
     assert_eq!(code, Some(0), "{id}: {timeline}");
     assert_eq!(timeline["subjects"][0]["kind"], kind, "{timeline}");
-    let happened = happened(&timeline);
-    let mut rest = happened.iter();
+    let events = events(&timeline);
+    let mut rest = events.iter();
     for what in wanted {
         assert!(
             rest.any(|event| event.contains(what)),
-            "{id}: no {what:?} in its place among {happened:?}"
+            "{id}: no {what:?} in order among {events:?}"
         );
     }
     timeline
 }
 
 #[tokio::test]
-async fn any_id_leads_from_the_request_to_the_end_in_every_service() {
+async fn timeline_of_any_id_covers_the_request_to_the_end_in_every_service() {
     let dir = data_dir();
     let serving = Serving::on(dir.path(), &[]).await;
     let server = serving.base().to_owned();
@@ -351,7 +351,7 @@ async fn any_id_leads_from_the_request_to_the_end_in_every_service() {
         "--wait",
     ];
     assert_eq!(ask(&server, &send).await.0, Some(0));
-    tells(
+    assert_timeline(
         &server,
         "k-1",
         "order",
@@ -384,7 +384,7 @@ async fn any_id_leads_from_the_request_to_the_end_in_every_service() {
         "--wait",
     ];
     assert_eq!(ask(&server, &pay).await.0, Some(0));
-    let timeline = tells(
+    let timeline = assert_timeline(
         &server,
         &uuid,
         "payment",
@@ -404,13 +404,13 @@ async fn any_id_leads_from_the_request_to_the_end_in_every_service() {
         .as_str()
         .unwrap()
         .to_owned();
-    tells(&server, &message, "message", &["published"]).await;
+    assert_timeline(&server, &message, "message", &["published"]).await;
 
     let inputs = json!({ "inputs": [{ "indexKey": "ABC", "effectiveDate": 20_240_202, "asofindicator": "CLS" }] });
     let inputs = file("inputs.json", inputs.to_string().as_bytes());
     let (_, job) = ask(&server, &["exports", "submit", &inputs, "--wait"]).await;
     let job = job["jobId"].as_str().unwrap_or_else(|| panic!("{job}"));
-    tells(
+    assert_timeline(
         &server,
         job,
         "export job",
@@ -427,7 +427,7 @@ async fn any_id_leads_from_the_request_to_the_end_in_every_service() {
     let protocol = protocol["id"]
         .as_str()
         .unwrap_or_else(|| panic!("{protocol}"));
-    tells(
+    assert_timeline(
         &server,
         protocol,
         "protocol",
@@ -444,7 +444,7 @@ async fn any_id_leads_from_the_request_to_the_end_in_every_service() {
     let job = job["file_job_id"]
         .as_str()
         .unwrap_or_else(|| panic!("{job}"));
-    tells(
+    assert_timeline(
         &server,
         job,
         "file job",

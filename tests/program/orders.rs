@@ -1,4 +1,4 @@
-//! Orders from outside: the command line, and a program that is killed between the broker's acceptance and its commit.
+//! Orders from outside: the command line, and kills between the broker's acceptance and our commit.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -13,10 +13,10 @@ use sqlx::PgPool;
 
 use crate::program::{Serving, data_dir, postrider, run_with, stdout};
 
-/// How many orders the crash test sends; `POSTRIDER_TEST_ORDERS` makes it longer.
+/// Number of orders of the crash test; override with `POSTRIDER_TEST_ORDERS`.
 const ORDERS: usize = 600;
 
-/// How often the program is killed on the way: at least so many times, and once for so many orders.
+/// Minimum number of kills, and number of orders per kill.
 const KILLS: usize = 5;
 const ORDERS_PER_KILL: usize = 200;
 
@@ -28,7 +28,7 @@ pub fn order(key: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_order_is_sent_shown_and_listed_from_the_command_line() {
+async fn command_line_sends_shows_and_lists_an_order() {
     let dir = data_dir();
     let serving = Serving::on(dir.path(), &[]).await;
     let server = serving.base().to_owned();
@@ -88,7 +88,7 @@ async fn an_order_is_sent_shown_and_listed_from_the_command_line() {
     }
 }
 
-/// A simulated broker in a process of its own: what it knows survives ours.
+/// A simulated broker in a separate process, so that its state survives ours.
 pub async fn broker() -> (Program, String) {
     let mut program = Program::start(&postrider(&["sim", "broker", "--listen", "127.0.0.1:0"]));
     let line = program.line_with("listens on ").await;
@@ -116,7 +116,7 @@ pub fn serve(db: &TestDb, broker: &str) -> Command {
     ])
 }
 
-/// Orders that the broker has and of which we do not know yet.
+/// Orders that the broker has and that we haven't recorded yet.
 async fn between(pool: &PgPool, book: &HashMap<String, Value>) -> Vec<String> {
     let mut unsure: Vec<String> = sqlx::query_scalar(
         "select idempotency_key from orders.outbox_orders where finished_at is null and sent_at is not null",
@@ -129,7 +129,7 @@ async fn between(pool: &PgPool, book: &HashMap<String, Value>) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn killed_at_any_moment_the_broker_has_each_order_once_and_the_ledger_agrees() {
+async fn after_kills_the_broker_has_each_order_once_and_the_ledger_agrees() {
     let count = std::env::var("POSTRIDER_TEST_ORDERS").map_or(ORDERS, |n| n.parse().unwrap());
     let db = TestDb::new().await;
     let (_broker, broker_url) = broker().await;

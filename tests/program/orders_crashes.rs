@@ -1,4 +1,4 @@
-//! Every crash point of orders, in every way to fail: each order is accepted, sent once, and known to be.
+//! Every crash point of orders with every kind of failure: each order is accepted, sent once and recorded.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::program::Serving;
 
 const ORDERS: usize = 6;
 
-/// As long as a lease: whoever stalls has lost what it held.
+/// The stall outlasts the lease.
 const WAYS: [&str; 4] = ["error", "panic", "kill", "stall:1500ms"];
 
 #[tokio::test]
-async fn whatever_fails_at_a_crash_point_each_order_is_sent_once_and_known_to_be() {
+async fn after_a_failure_at_any_crash_point_each_order_is_sent_and_recorded_once() {
     let points = crash::declared_in(concat!(env!("CARGO_MANIFEST_DIR"), "/../orders/src"));
     assert!(points.len() >= 4, "{points:?}");
     let (_broker, broker_url) = broker().await;

@@ -1,4 +1,4 @@
-//! Payments from outside: the command line, and a wallet with a database of its own.
+//! Payments from outside: the command line, and a wallet with its own database.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::{
     program::{Serving, data_dir, postrider, run, run_with, stderr, stdout},
 };
 
-/// Long enough for a busy machine.
+/// Long enough for a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 #[tokio::test]
-async fn a_payment_is_made_shown_listed_and_reconciled_from_the_command_line() {
+async fn command_line_makes_shows_lists_and_reconciles_a_payment() {
     let dir = data_dir();
     let serving = Serving::on(dir.path(), &["--set", "payments.reconcile.after=0"]).await;
     let server = serving.base().to_owned();
@@ -69,8 +69,8 @@ async fn a_payment_is_made_shown_listed_and_reconciled_from_the_command_line() {
     assert_eq!(account["entries"][0]["uuid"], json!(uuid));
     let (code, report) = call("payments", &["reconcile"]).await;
     assert_eq!((code, &report["settled"]), (Some(0), &json!(0)));
-    let nobody = Uuid::nil().to_string();
-    assert_eq!(call("payments", &["show", &nobody]).await.0, Some(7));
+    let unknown = Uuid::nil().to_string();
+    assert_eq!(call("payments", &["show", &unknown]).await.0, Some(7));
     let doctor = run_with(&[
         "doctor",
         "--json",
@@ -86,7 +86,7 @@ async fn a_payment_is_made_shown_listed_and_reconciled_from_the_command_line() {
 }
 
 #[tokio::test]
-async fn a_wallet_with_its_own_database_is_migrated_used_and_examined() {
+async fn wallet_with_its_own_database_is_migrated_used_and_examined() {
     let (db, wallet) = (TestDb::new().await, TestDb::new().await);
     let other = format!("payments.wallet.database_url={}", wallet.url());
     let url = db.url();
@@ -137,7 +137,7 @@ async fn a_wallet_with_its_own_database_is_migrated_used_and_examined() {
 }
 
 #[tokio::test]
-async fn dead_call_backs_of_a_wallet_with_its_own_database_are_dead_letters_like_any_other() {
+async fn dead_callbacks_of_a_wallet_with_its_own_database_are_listed_with_all_dead_letters() {
     let (db, wallet) = (TestDb::new().await, TestDb::new().await);
     let other = format!("payments.wallet.database_url={}", wallet.url());
     let url = db.url();
@@ -152,11 +152,11 @@ async fn dead_call_backs_of_a_wallet_with_its_own_database_are_dead_letters_like
         serde_json::from_str(&stdout(&output)).unwrap()
     };
     let away = wallet.pool();
-    // Nobody asked for these payments: the orchestrator refuses to be told of them, for ever.
+    // These payments have no request, so the orchestrator rejects their callbacks.
     let owed = "insert into wallet.outbox (uuid, outcome) select gen_random_uuid(), 'SUCCEED' from generate_series(1, 3)";
     sqlx::query(owed).execute(&away).await.unwrap();
     let is_dead = async |n: i64| {
-        within(TIMEOUT, "so many are given up", async || {
+        within(TIMEOUT, "all of them are dead", async || {
             let dead = "select count(*) from wallet.outbox where status = 'EXHAUSTED'";
             let dead = number(&away, dead).await;
             if dead == n { Ok(()) } else { Err(dead) }
@@ -183,7 +183,7 @@ async fn dead_call_backs_of_a_wallet_with_its_own_database_are_dead_letters_like
     let done = dead(&["redrive", "--filter", &only, "--yes", "--wait"]).await;
     assert_eq!(done["changed"], 1, "{done}");
     is_dead(3).await;
-    within(TIMEOUT, "it was tried anew", async || {
+    within(TIMEOUT, "it was tried again", async || {
         let page = dead(&["list", "--limit", "1"]).await;
         let newest = &page["items"][0];
         if newest["id"] == one["id"] && newest["died_at"] != *died_at {
@@ -202,7 +202,7 @@ async fn dead_call_backs_of_a_wallet_with_its_own_database_are_dead_letters_like
 
 const PAY: &str = "payments pay --account acc-1 --amount 1 --currency USD --wait --json --server";
 
-/// A payment from the command line that is waited for, from an account that is opened first.
+/// Opens an account, pays from it on the command line and waits.
 async fn pay_and_wait(serving: &Serving) -> std::process::Output {
     let open = "wallet open acc-1 --currency USD --balance 100 --server";
     let words = |text: &'static str| text.split(' ').chain([serving.base()]).collect::<Vec<_>>();
@@ -212,11 +212,11 @@ async fn pay_and_wait(serving: &Serving) -> std::process::Output {
 }
 
 #[tokio::test]
-async fn the_wait_for_a_payment_that_nobody_goes_on_with_ends_with_1_and_says_why() {
+async fn wait_for_a_stuck_payment_exits_with_1_and_the_reason() {
     let (db, dir) = (TestDb::new().await, data_dir());
     let url = db.url();
-    let nobody = "payments.callback.url=http://127.0.0.1:1";
-    let serving = Serving::on(dir.path(), &["--database-url", &url, "--set", nobody]).await;
+    let unknown = "payments.callback.url=http://127.0.0.1:1";
+    let serving = Serving::on(dir.path(), &["--database-url", &url, "--set", unknown]).await;
     let output = pay_and_wait(&serving).await;
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let view: Value = serde_json::from_str(&stdout(&output)).unwrap();
@@ -232,7 +232,7 @@ async fn the_wait_for_a_payment_that_nobody_goes_on_with_ends_with_1_and_says_wh
 }
 
 #[tokio::test]
-async fn the_wait_for_a_payment_goes_on_while_the_server_restarts() {
+async fn wait_for_a_payment_survives_a_server_restart() {
     let (db, dir) = (TestDb::new().await, data_dir());
     let url = db.url();
     let place = ["--database-url", &url];
@@ -266,7 +266,7 @@ async fn the_wait_for_a_payment_goes_on_while_the_server_restarts() {
 }
 
 #[tokio::test]
-async fn a_wait_that_fails_names_the_payment_that_was_accepted() {
+async fn failed_wait_names_the_accepted_payment() {
     let (db, dir) = (TestDb::new().await, data_dir());
     let url = db.url();
     // It may pay, but not look.
@@ -287,7 +287,7 @@ async fn a_wait_that_fails_names_the_payment_that_was_accepted() {
 }
 
 #[tokio::test]
-async fn a_payment_whose_receipt_is_lost_can_be_repeated_by_its_uuid() {
+async fn payment_with_a_lost_response_can_be_repeated_by_its_uuid() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = format!("http://{}", listener.local_addr().unwrap());
     // It takes the payment and goes away without a word.

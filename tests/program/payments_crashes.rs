@@ -1,8 +1,8 @@
-//! Every crash point on a payment's way, by kill -9 and by a stall past the lease: the payment ends, is deducted at most
-//! once, and both sides say the same of it.
+//! Every crash point of a payment, by kill -9 and by a stall past the lease: the payment ends, is deducted at most
+//! once, and both sides agree on it.
 //!
-//! Errors and panics at these points are the payments' own tests; here it is whole processes. One is killed there and
-//! started again, or another one works beside it while it stalls.
+//! The tests of the payments crate cover errors and panics; these use whole processes. One is killed and
+//! restarted, or another one works while it stalls.
 
 use std::process::Command;
 use std::time::Duration;
@@ -19,8 +19,8 @@ use crate::program::{Serving, postrider};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Walks at a time: most of each is waiting.
-const BESIDE: usize = 5;
+/// Cases that run concurrently; each mostly waits.
+const CONCURRENT_CASES: usize = 5;
 
 /// The crash points of the consumer loop that the wallet runs in.
 const BATCH_COMMIT: &str = "subscriber.before_batch_commit";
@@ -41,7 +41,7 @@ struct Case {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_payment_ends_once_and_truly_whichever_crash_point_its_process_dies_or_stalls_at() {
+async fn after_a_crash_or_stall_at_any_crash_point_a_payment_ends_once_and_both_sides_agree() {
     let crates = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     // Those that wait longest come first.
     let mut points = crash::declared_in(format!("{crates}/transports/src"));
@@ -60,11 +60,11 @@ async fn a_payment_ends_once_and_truly_whichever_crash_point_its_process_dies_or
         })
     });
     stream::iter(cases.collect::<Vec<_>>())
-        .for_each_concurrent(BESIDE, walk)
+        .for_each_concurrent(CONCURRENT_CASES, walk)
         .await;
 }
 
-/// The modes in which the point is passed, where it makes a difference.
+/// The delivery modes that reach the point.
 fn modes(point: &str) -> &'static [&'static str] {
     match point {
         BATCH_ACK | "wallet.before_commit" => &["chance", "assured"],
@@ -78,7 +78,7 @@ impl Case {
         self.point.starts_with(part)
     }
 
-    /// As the program is told. A stall is longer than the lease of whatever is held there: the broker's is 10 s.
+    /// The crash plan for the program. A stall is longer than the lease at that point: the broker's is 10 s.
     fn plan(&self) -> String {
         let what = match self.way {
             Way::Kill => "kill",
@@ -88,8 +88,8 @@ impl Case {
         format!("{}={what}", self.point)
     }
 
-    /// Why the payment waits for a reconciliation, if it does: a kill took the only call back of the mode `chance` with it, or
-    /// a reconciliation that failed half-way has told the wallet to refuse it.
+    /// Why the payment needs a reconciliation, if it does: a kill lost the only callback of the mode `chance`, or
+    /// a reconciliation that failed half-way wrote the wallet's tombstone.
     fn stuck(&self) -> Option<&'static str> {
         let untold = [BATCH_ACK, "wallet.before_callback"].contains(&&*self.point);
         match self.way {
@@ -100,16 +100,16 @@ impl Case {
     }
 }
 
-/// Where a payment happens.
-struct Scene {
+/// The processes and databases of one case.
+struct Fixture {
     db: TestDb,
-    /// The wallet's own: there its acknowledgement is a step of its own.
+    /// The wallet's own database, where acknowledging is a separate step.
     wallet: Option<TestDb>,
     broker: Option<Server>,
     mode: &'static str,
 }
 
-impl Scene {
+impl Fixture {
     /// None: the broker is not installed.
     async fn of(case: &Case) -> Option<Self> {
         let apart =
@@ -163,12 +163,12 @@ impl Scene {
 const ALL: &str = "api,publisher,worker,scheduler";
 
 async fn walk(case: Case) {
-    let Some(scene) = Scene::of(&case).await else {
+    let Some(fixture) = Fixture::of(&case).await else {
         return;
     };
-    // A reconciliation has something to do while nobody works.
+    // Leave work for the reconciliation.
     let roles = if case.is_of("reconcile.") { "api" } else { ALL };
-    let mut command = scene.serve(roles);
+    let mut command = fixture.serve(roles);
     command.env(crash::VARIABLE, case.plan());
     let mut armed = Serving::start(&command).await;
     let account = json!({ "account_id": "acc-1", "currency": "USD", "balance": "100" });
@@ -186,7 +186,7 @@ async fn walk(case: Case) {
             let _ = reconcile.await;
         }
     });
-    armed.goes_off(&case.point).await;
+    armed.wait_for_crash_point(&case.point).await;
     let stalled = match case.way {
         Way::Stall => Some(armed),
         Way::Kill => {
@@ -194,7 +194,7 @@ async fn walk(case: Case) {
             None
         }
     };
-    let serving = Serving::start(&scene.serve(ALL)).await;
+    let serving = Serving::start(&fixture.serve(ALL)).await;
     let repeated = serving.post("/payments").json(&payment).send().await;
     assert!(repeated.unwrap().status().is_success(), "{case:?}");
     let view = ends(&case, &serving, uuid).await;
@@ -203,11 +203,11 @@ async fn walk(case: Case) {
         // It goes on with what it held, and only then it ends.
         assert!(stalled.terminate().await.success(), "{case:?}");
     }
-    nothing_is_left(&case, &scene).await;
-    check(&case, &scene, &view).await;
+    nothing_is_left(&case, &fixture).await;
+    check(&case, &fixture, &view).await;
 }
 
-/// By itself, or by a reconciliation if it is stuck for the reason that it must have.
+/// Waits until the payment ends, reconciling it if it is stuck for the expected reason.
 async fn ends(case: &Case, serving: &Serving, uuid: Uuid) -> Value {
     let path = format!("/payments/{uuid}");
     within(TIMEOUT, &format!("{case:?}: it has ended"), async || {
@@ -224,10 +224,10 @@ async fn ends(case: &Case, serving: &Serving, uuid: Uuid) -> Value {
     .await
 }
 
-/// What may still come was had, and changes nothing any more.
-async fn nothing_is_left(case: &Case, scene: &Scene) {
-    let what = format!("{case:?}: every message was handled and every call back made");
-    let (pool, wallet) = (scene.db.pool(), scene.wallet());
+/// Waits until nothing is left in the transport; it changes nothing any more.
+async fn nothing_is_left(case: &Case, fixture: &Fixture) {
+    let what = format!("{case:?}: every message was handled and every callback sent");
+    let (pool, wallet) = (fixture.db.pool(), fixture.wallet());
     within(TIMEOUT, &what, async || {
         let messages = "select (select count(*) from payments.outbox where status <> 'PUBLISHED')
              + (select count(*) from postrider.delivery where finished_at is null)";
@@ -240,20 +240,20 @@ async fn nothing_is_left(case: &Case, scene: &Scene) {
     .await;
 }
 
-async fn check(case: &Case, scene: &Scene, view: &Value) {
-    let (pool, wallet) = (scene.db.pool(), scene.wallet());
+async fn check(case: &Case, fixture: &Fixture, view: &Value) {
+    let (pool, wallet) = (fixture.db.pool(), fixture.wallet());
     let (status, balance) = match case.is_of("reconcile.") {
         true => ("FAILED", "100.00"),
         false => ("SUCCEED", "70.00"),
     };
     assert_eq!(view["status"], status, "{case:?}: {view}");
-    let (told, settled_by): (String, String) =
+    let (outcome, settled_by): (String, String) =
         sqlx::query_as("select status, settled_by from payments.request")
             .fetch_one(&pool)
             .await
             .unwrap();
     let by = case.stuck().map_or("callback", |_| "reconcile");
-    assert_eq!((&*told, &*settled_by), (status, by), "{case:?}");
+    assert_eq!((&*outcome, &*settled_by), (status, by), "{case:?}");
     let left: String = sqlx::query_scalar("select round(balance, 2)::text from wallet.account")
         .fetch_one(&wallet)
         .await

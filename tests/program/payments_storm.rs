@@ -1,10 +1,10 @@
-//! Payments over every transport while everything is killed: the processes of both sides, and the broker between them.
+//! Payments over every transport while the processes of both sides and the broker are killed.
 //!
-//! Clients repeat themselves, messages come twice under the same id and under others, and reconciliations run beside the
-//! traffic. Over a broker the wallet has a database of its own. `POSTRIDER_STORM=10000` makes it longer.
+//! Clients repeat requests, messages arrive twice under the same and under other ids, and reconciliations run during
+//! traffic. Over a broker the wallet has its own database. `POSTRIDER_STORM=10000` makes it longer.
 
 pub mod books;
-mod town;
+mod cluster;
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use postrider_testkit::servers::Kind;
 use postrider_testkit::within;
 use tokio_util::sync::CancellationToken;
 
-use town::Town;
+use cluster::Cluster;
 
 const PAYMENTS: usize = 300;
 
-/// Long enough for a busy machine and for ten thousand payments.
+/// Long enough for ten thousand payments on a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(900);
 
 fn count() -> usize {
@@ -29,13 +29,13 @@ macro_rules! over {
             use postrider_testkit::servers::Kind;
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn assured_every_payment_ends_whatever_is_killed_or_comes_twice() {
+            async fn assured_every_payment_ends_despite_kills_and_duplicates() {
                 let kind: Option<Kind> = $kind;
                 super::assured(kind).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn chance_what_is_pending_says_truly_why_and_once_reconciled_it_stays_so() {
+            async fn chance_pending_payments_report_the_true_reason_and_reconciliation_is_final() {
                 let kind: Option<Kind> = $kind;
                 super::chance(kind).await;
             }
@@ -49,29 +49,29 @@ over!(rabbitmq, Some(Kind::Rabbitmq));
 over!(nats, Some(Kind::Nats));
 
 async fn assured(kind: Option<Kind>) {
-    let Some(town) = Town::build(kind, "assured").await else {
+    let Some(cluster) = Cluster::build(kind, "assured").await else {
         return;
     };
-    town.storm().await;
+    cluster.storm().await;
     within(TIMEOUT, "every payment has ended", async || {
-        let pending = town.pending().await.len();
+        let pending = cluster.pending().await.len();
         tokio::time::sleep(Duration::from_millis(200)).await;
         if pending == 0 { Ok(()) } else { Err(pending) }
     })
     .await;
-    town.repeat_all().await;
-    town.audit().await;
+    cluster.repeat_all().await;
+    cluster.audit().await;
 }
 
 async fn chance(kind: Option<Kind>) {
-    let Some(town) = Town::build(kind, "chance").await else {
+    let Some(cluster) = Cluster::build(kind, "chance").await else {
         return;
     };
     let ended = CancellationToken::new();
-    let beside = async {
-        // Twice at once, and beside the traffic.
+    let reconciling = async {
+        // Twice at once, during traffic.
         while !ended.is_cancelled() {
-            tokio::join!(town.reconcile(), town.reconcile());
+            tokio::join!(cluster.reconcile(), cluster.reconcile());
             ended
                 .run_until_cancelled(tokio::time::sleep(Duration::from_secs(2)))
                 .await;
@@ -79,36 +79,36 @@ async fn chance(kind: Option<Kind>) {
     };
     tokio::join!(
         async {
-            town.storm().await;
+            cluster.storm().await;
             ended.cancel();
         },
-        beside
+        reconciling
     );
     within(
         TIMEOUT,
-        "every message was handled or given up",
+        "every message was handled or failed permanently",
         async || {
-            let left = town.unhandled().await;
+            let left = cluster.unhandled().await;
             tokio::time::sleep(Duration::from_millis(200)).await;
             if left == 0 { Ok(()) } else { Err(left) }
         },
     )
     .await;
-    within(TIMEOUT, "nothing is under way any more", async || {
+    within(TIMEOUT, "nothing is in progress any more", async || {
         tokio::time::sleep(Duration::from_millis(200)).await;
-        town.reasons_are_true().await
+        cluster.check_reasons().await
     })
     .await;
     within(TIMEOUT, "reconciliation settles the rest", async || {
-        tokio::join!(town.reconcile(), town.reconcile());
-        match town.pending().await.len() {
+        tokio::join!(cluster.reconcile(), cluster.reconcile());
+        match cluster.pending().await.len() {
             0 => Ok(()),
             n => Err(n),
         }
     })
     .await;
-    town.audit().await;
-    town.comes_too_late().await;
-    town.repeat_all().await;
-    town.audit().await;
+    cluster.audit().await;
+    cluster.late_messages_change_nothing().await;
+    cluster.repeat_all().await;
+    cluster.audit().await;
 }

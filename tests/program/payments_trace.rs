@@ -1,4 +1,4 @@
-//! The trace of whoever pays: with the message to the wallet over any transport, and back with the call.
+//! The payer's trace context travels to the wallet over any transport, and back with the callback.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -22,17 +22,17 @@ const TIMEOUT: Duration = Duration::from_secs(90);
 
 const TRACE_ID: &str = "0af7651916cd43dd8448eb211c80319c";
 
-/// The headers of each call back.
+/// The headers of each callback.
 type Got = Arc<Mutex<HashMap<Uuid, HeaderMap>>>;
 
-/// Somebody who is told how payments end.
+/// A receiver of callbacks.
 async fn orchestrator() -> (String, Got) {
-    async fn told(State(got): State<Got>, Path(uuid): Path<Uuid>, headers: HeaderMap) {
+    async fn callbacks(State(got): State<Got>, Path(uuid): Path<Uuid>, headers: HeaderMap) {
         got.lock().unwrap().insert(uuid, headers);
     }
     let got = Got::default();
     let routes = Router::new()
-        .route("/internal/requests/{uuid}", put(told))
+        .route("/internal/requests/{uuid}", put(callbacks))
         .with_state(Arc::clone(&got));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -41,12 +41,12 @@ async fn orchestrator() -> (String, Got) {
 }
 
 #[tokio::test]
-async fn a_trace_goes_to_the_wallet_and_back_over_postgres() {
+async fn trace_context_travels_to_the_wallet_and_back_over_postgres() {
     follow(None, "chance").await;
 }
 
 #[tokio::test]
-async fn a_trace_goes_to_the_wallet_and_back_over_a_broker_and_a_call_back_that_is_owed() {
+async fn trace_context_travels_to_the_wallet_and_back_over_a_broker_with_an_assured_callback() {
     follow(Some(Kind::Nats), "assured").await;
 }
 
@@ -76,9 +76,13 @@ async fn follow(kind: Option<Kind>, mode: &str) {
     let no_trace = of("0000000000000000");
     assert_eq!(pay(&serving, untraced, &no_trace, state).await, 202);
 
-    within(TIMEOUT, "both are told of", async || {
-        let told = got.lock().unwrap().len();
-        if told == 2 { Ok(()) } else { Err(told) }
+    within(TIMEOUT, "both callbacks arrived", async || {
+        let callbacks = got.lock().unwrap().len();
+        if callbacks == 2 {
+            Ok(())
+        } else {
+            Err(callbacks)
+        }
     })
     .await;
     let headers = |uuid: Uuid| {

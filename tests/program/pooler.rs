@@ -5,10 +5,10 @@ use postrider_testkit::builders::Serve;
 use postrider_testkit::pooler::{Mode, Pooler};
 use serde_json::Value;
 
-use crate::program::{BINARY, Serving, a_payment_succeeds, data_dir, run_with, stderr};
+use crate::program::{BINARY, Serving, assert_payment_succeeds, data_dir, run_with, stderr};
 
 #[tokio::test]
-async fn behind_a_pooler_in_session_mode_all_works() {
+async fn program_works_behind_a_pooler_in_session_mode() {
     let db = TestDb::new().await;
     let Some(pooler) = Pooler::start(&db, Mode::Session).await else {
         return;
@@ -17,7 +17,7 @@ async fn behind_a_pooler_in_session_mode_all_works() {
     let mut command = Serve::new(BINARY, dir.path()).command();
     command.args(["--database-url", pooler.url()]);
     let serving = Serving::start(&command).await;
-    a_payment_succeeds(serving.base()).await;
+    assert_payment_succeeds(serving.base()).await;
     assert!(serving.terminate().await.success());
 
     let examined = run_with(&["doctor", "--all", "--json", "--database-url", pooler.url()]).await;
@@ -28,7 +28,7 @@ async fn behind_a_pooler_in_session_mode_all_works() {
 }
 
 #[tokio::test]
-async fn a_pooler_that_mixes_up_statements_is_refused_before_anything_is_done() {
+async fn pooler_that_mixes_up_prepared_statements_is_rejected_at_startup() {
     let db = TestDb::new().await;
     let Some(pooler) = Pooler::start(&db, Mode::Transaction).await else {
         return;

@@ -1,4 +1,4 @@
-//! The program as its users run it: to its end, or as a server.
+//! Runs the program: to its end, or as a server.
 
 use std::{
     os::unix::process::ExitStatusExt,
@@ -14,12 +14,12 @@ use postrider_testkit::{
 };
 use serde_json::Value;
 
-/// Long enough for a busy machine; a test that works never waits so long.
+/// Long enough for a loaded machine; a passing test never waits this long.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_postrider");
 
-/// The program with these words.
+/// The program with these arguments.
 pub fn postrider(args: &[&str]) -> Command {
     let mut command = builders::program(BINARY);
     command.args(args);
@@ -49,8 +49,8 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// Opens an account through this server and pays from it; the payment arrives.
-pub async fn a_payment_succeeds(server: &str) {
+/// Opens an account through this server, pays from it and checks that the payment succeeds.
+pub async fn assert_payment_succeeds(server: &str) {
     let open = "wallet open acc-1 --currency USD --balance 100 --server";
     let pay = "payments pay --account acc-1 --amount 12.50 --currency USD --wait --json --server";
     let words = |text: &'static str| text.split(' ').chain([server]).collect::<Vec<_>>();
@@ -74,12 +74,12 @@ impl Serving {
         Self::start(&Serve::new(BINARY, data_dir).args(more).command()).await
     }
 
-    /// Starts this command and waits until it says where it listens, which it does when it is ready.
+    /// Starts this command and waits until it prints its address, which means that it is ready.
     pub async fn start(command: &Command) -> Self {
         let mut program = Program::start(command);
         let line = program.line_with("listens on ").await;
         let (_, base) = line.split_once("listens on ").unwrap();
-        // Whoever uses TLS must have chosen a provider; the program does so first thing, and so does its test.
+        // reqwest needs a process-wide TLS provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .timeout(DEADLINE)
@@ -92,7 +92,7 @@ impl Serving {
         }
     }
 
-    /// Where it serves.
+    /// Its base URL.
     pub fn base(&self) -> &str {
         &self.base
     }
@@ -109,24 +109,24 @@ impl Serving {
         self.get(path).send().await.unwrap().json().await.unwrap()
     }
 
-    /// Is it gone?
+    /// Whether the process has ended.
     pub fn has_ended(&mut self) -> bool {
         self.program.ended().is_some()
     }
 
-    /// Waits until the crash point that it was started with has gone off.
-    pub async fn goes_off(&mut self, point: &str) {
+    /// Waits until it reaches the crash point that it was started with.
+    pub async fn wait_for_crash_point(&mut self, point: &str) {
         let line = format!("crash point {point} went off");
         self.program.line_with(&line).await;
     }
 
-    /// Waits for its end by kill -9.
+    /// Waits until it dies by SIGKILL.
     pub async fn dies(mut self) {
         let ended = self.program.wait().await;
         assert_eq!(ended.signal(), Some(9), "{ended}");
     }
 
-    /// SIGTERM, and how it ended.
+    /// Sends SIGTERM and returns the exit status.
     pub async fn terminate(mut self) -> ExitStatus {
         self.program.terminate().await
     }

@@ -1,4 +1,4 @@
-//! Protocols from outside: the command line, a PDF read by the program itself, and a program that is killed in each step.
+//! Protocols from outside: the command line, a PDF parsed by the program itself, and a kill in each step.
 
 use std::{
     process::Command,
@@ -15,7 +15,7 @@ const PDF: &[u8] =
     include_bytes!("../../crates/services/protocols/tests/protocols/samples/glucose.pdf");
 
 #[tokio::test]
-async fn a_protocol_is_uploaded_shown_listed_and_reviewed_from_the_command_line() {
+async fn command_line_uploads_shows_lists_and_reviews_a_protocol() {
     let dir = data_dir();
     let serving = Serving::on(dir.path(), &[]).await;
     let server = serving.base().to_owned();
@@ -68,7 +68,7 @@ async fn a_protocol_is_uploaded_shown_listed_and_reviewed_from_the_command_line(
     assert_eq!((code, &queued["status"]), (Some(0), &json!("retry_queued")));
 }
 
-/// Both stages behind HTTP, in the test's own process: they remember what they were asked.
+/// Both stages as HTTP services in the test process; they record their requests.
 async fn stages() -> (String, Arc<Mutex<Vec<Value>>>) {
     let calls: Arc<Mutex<Vec<Value>>> = Arc::default();
     let answer = async |State(calls): State<Arc<Mutex<Vec<Value>>>>, Json(call): Json<Value>| {
@@ -99,7 +99,7 @@ fn serve(db: &TestDb, dir: &std::path::Path, stages: &str) -> Command {
 }
 
 #[tokio::test]
-async fn killed_in_any_step_a_protocol_ends_as_if_nothing_had_happened() {
+async fn protocol_completes_after_a_kill_in_any_step() {
     // Where it is killed, and how often each step is called then: as often as a careful person would.
     let points = [
         ("protocols.before_extraction", 1, 1),

@@ -1,11 +1,11 @@
-//! What the database itself guarantees of every work table of every service.
+//! Constraints that the database enforces on every work table of every service.
 
 use postrider::lease::WorkTable;
 use postrider_cli::services;
 use postrider_testkit::TestDb;
 use sqlx::{AssertSqlSafe, Executor, PgConnection};
 
-/// A copy of the table with its constraints, and one fresh row in it: what else a row needs is left out.
+/// A copy of the table with its constraints and one fresh row, without other required columns.
 async fn copy(connection: &mut PgConnection, table: &WorkTable) {
     let loosen = format!(
         "drop table if exists pg_temp.copy;
@@ -22,7 +22,7 @@ async fn copy(connection: &mut PgConnection, table: &WorkTable) {
     connection.execute(AssertSqlSafe(loosen)).await.unwrap();
 }
 
-/// Every pair of state and columns that must not exist.
+/// Every impossible combination of state and columns.
 fn impossible(table: &WorkTable) -> Vec<String> {
     let (c, s) = (&table.columns, &table.states);
     let state = |word: &str| format!("{} = '{word}'", c.state);
@@ -58,7 +58,7 @@ fn impossible(table: &WorkTable) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn every_work_table_refuses_the_states_that_must_not_exist() {
+async fn every_work_table_rejects_impossible_states() {
     let db = TestDb::from_template("all-services", async |connection| {
         services::migrator().run(connection).await.map(drop)
     })

@@ -1,4 +1,4 @@
-//! The API keeps to its own description, whatever is thrown at it: thousands of requests made from the OpenAPI document.
+//! The API conforms to its OpenAPI document, tested with thousands of generated requests.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,19 +9,19 @@ use serde_json::Value;
 
 use crate::program::{BINARY, Serving, data_dir, run_with, stdout};
 
-/// No server error, no status, content type, header or body that the document does not know, no method that should not
-/// be there, and no answer without a token.
+/// No server error, no undocumented status, content type, header, body or method,
+/// and no response without a token.
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
 response_headers_conformance,response_schema_conformance,unsupported_method,allow_header_conformance,ignored_auth";
 
-/// So many requests made up for each operation, beside those that walk over every boundary of its description;
-/// `POSTRIDER_TEST_REQUESTS` makes it longer.
+/// Number of random requests per operation, in addition to those that cover its boundaries;
+/// override with `POSTRIDER_TEST_REQUESTS`.
 const REQUESTS: &str = "15";
 
-/// A busy machine takes its time.
-const LONGEST: Duration = Duration::from_secs(900);
+/// Long enough for a loaded machine.
+const TIMEOUT: Duration = Duration::from_secs(900);
 
-/// Where scripts/schemathesis/install puts it.
+/// The binary that scripts/schemathesis/install installs.
 fn schemathesis() -> Option<PathBuf> {
     let pinned = include_str!("../../scripts/schemathesis/requirements.txt");
     let version = pinned
@@ -39,7 +39,7 @@ fn schemathesis() -> Option<PathBuf> {
 }
 
 #[tokio::test]
-async fn the_api_answers_as_its_document_says_and_never_breaks() {
+async fn api_conforms_to_its_openapi_document_under_generated_requests() {
     let Some(program) = schemathesis() else {
         assert!(
             std::env::var_os("CI").is_none(),
@@ -94,7 +94,7 @@ async fn the_api_answers_as_its_document_says_and_never_breaks() {
     let output = tokio::process::Command::from(command)
         .kill_on_drop(true)
         .output();
-    let output = tokio::time::timeout(LONGEST, output)
+    let output = tokio::time::timeout(TIMEOUT, output)
         .await
         .expect("it ends")
         .expect("it starts");

@@ -1,11 +1,11 @@
-//! The same program over every transport: one line of configuration differs, and payments do not notice.
+//! The same program over every transport: only one configuration key differs.
 
 use postrider_testkit::builders::Serve;
 use postrider_testkit::servers::Kind;
 
-use crate::program::{BINARY, Serving, a_payment_succeeds, data_dir};
+use crate::program::{BINARY, Serving, assert_payment_succeeds, data_dir};
 
-async fn payments_travel_by(kind: Kind) {
+async fn payments_work_over(kind: Kind) {
     let Some(broker) = kind.shared().await else {
         return;
     };
@@ -15,7 +15,7 @@ async fn payments_travel_by(kind: Kind) {
     // The servers of tests are not at their usual ports.
     command.env("POSTRIDER_TRANSPORT__URL", broker.url());
     let serving = Serving::start(&command).await;
-    a_payment_succeeds(serving.base()).await;
+    assert_payment_succeeds(serving.base()).await;
     let metrics = serving.get("/metrics").send().await.unwrap();
     let metrics = metrics.text().await.unwrap();
     let published = format!("transport=\"{}\"", kind.name());
@@ -25,22 +25,22 @@ async fn payments_travel_by(kind: Kind) {
 }
 
 #[tokio::test]
-async fn payments_travel_by_nats() {
-    payments_travel_by(Kind::Nats).await;
+async fn payments_work_over_nats() {
+    payments_work_over(Kind::Nats).await;
 }
 
 #[tokio::test]
-async fn payments_travel_by_rabbitmq() {
-    payments_travel_by(Kind::Rabbitmq).await;
+async fn payments_work_over_rabbitmq() {
+    payments_work_over(Kind::Rabbitmq).await;
 }
 
 #[tokio::test]
-async fn payments_travel_by_kafka() {
-    payments_travel_by(Kind::Kafka).await;
+async fn payments_work_over_kafka() {
+    payments_work_over(Kind::Kafka).await;
 }
 
 #[tokio::test]
-async fn an_address_that_is_not_the_brokers_is_refused_before_anything_starts() {
+async fn invalid_broker_address_is_rejected_before_anything_starts() {
     let mut command = crate::program::postrider(&["serve"]);
     command.env("POSTRIDER_TRANSPORT__KIND", "kafka");
     command.env("POSTRIDER_TRANSPORT__URL", "amqp://me:s3cret@host");

@@ -1,4 +1,4 @@
-//! Who gets in, and what a form must bring.
+//! Sessions, scopes and CSRF protection.
 
 use postrider_testkit::TestDb;
 use postrider_web::auth::Visit;
@@ -24,7 +24,7 @@ async fn enter(fixture: &Fixture, token: &str) {
 }
 
 #[tokio::test]
-async fn a_token_opens_a_session_that_every_process_knows_until_the_logout() {
+async fn session_is_valid_in_every_process_until_logout() {
     let (ann, ann_entry) = token("ann", "read,operate").await;
     let tokens = format!("server.tokens=[{ann_entry}]");
     let Some(fixture) = Fixture::with(&["--set", &tokens]).await else {
@@ -74,7 +74,7 @@ async fn a_token_opens_a_session_that_every_process_knows_until_the_logout() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_taken_away_takes_its_sessions_with_it() {
+async fn removing_a_token_ends_its_sessions() {
     let (ann, ann_entry) = token("ann", "read").await;
     let (_, bob_entry) = token("bob", "read").await;
     let both = format!("server.tokens=[{ann_entry}, {bob_entry}]");
@@ -93,7 +93,7 @@ async fn a_token_that_is_taken_away_takes_its_sessions_with_it() {
 }
 
 #[tokio::test]
-async fn who_may_only_read_sees_everything_and_changes_nothing() {
+async fn reader_sees_everything_and_changes_nothing() {
     let (reader, reader_entry) = token("reader", "read").await;
     let (sender, sender_entry) = token("sender", "submit").await;
     let tokens = format!("server.tokens=[{reader_entry}, {sender_entry}]");
@@ -125,7 +125,7 @@ async fn who_may_only_read_sees_everything_and_changes_nothing() {
     assert!(page.text().await.contains("This needs the scope `read`"));
 }
 
-/// A client that keeps what it is given, as a browser does.
+/// An HTTP client that keeps cookies, as a browser does.
 struct Client {
     http: reqwest::Client,
     base: String,
@@ -191,7 +191,7 @@ impl Client {
 }
 
 #[tokio::test]
-async fn a_form_without_our_mark_or_from_elsewhere_does_nothing() {
+async fn form_without_a_csrf_token_or_from_another_origin_is_rejected() {
     let db = TestDb::new().await;
     let dir = data_dir();
     let serving = Serving::on(dir.path(), &["--database-url", &db.url()]).await;
@@ -224,7 +224,7 @@ async fn a_form_without_our_mark_or_from_elsewhere_does_nothing() {
 }
 
 #[tokio::test]
-async fn a_session_of_an_operator_acts_on_jobs_and_one_of_a_reader_is_offered_nothing() {
+async fn operator_session_can_act_on_jobs_and_reader_session_cannot() {
     let (ann, ann_entry) = token("ann", "submit,read,operate").await;
     let (reader, reader_entry) = token("reader", "read").await;
     let tokens = format!("server.tokens=[{ann_entry}, {reader_entry}]");
@@ -263,7 +263,7 @@ async fn a_session_of_an_operator_acts_on_jobs_and_one_of_a_reader_is_offered_no
 }
 
 #[tokio::test]
-async fn without_the_role_there_is_no_console() {
+async fn no_console_without_its_role() {
     let db = TestDb::new().await;
     let dir = data_dir();
     let words = ["--database-url", &db.url(), "--roles", "api"];

@@ -1,4 +1,4 @@
-//! What can be done to one job, by clicking: every action of the command line on something that is there.
+//! Actions on a job: everything that the command line offers for one job.
 
 use postrider_testkit::{Program, within};
 use serde_json::{Value, json};
@@ -10,13 +10,13 @@ use crate::{
     program::{data_dir, postrider},
 };
 
-/// A protocol in which everything can be found.
+/// A protocol whose criteria are all found.
 const TEXT: &str = "Inclusion Criteria\n1. Age 18 years or older\n2. Type 2 diabetes mellitus\n\nExclusion Criteria\n1. Pregnant\n";
 
 impl Fixture {
-    /// Asks for a deed from the thing's timeline and confirms it; gives the page that tells what came of it.
-    async fn perform(&self, id: &str, deed: &str, reason: &str) -> String {
-        self.ask(id, deed).await;
+    /// Starts an action from the item's timeline and confirms it; returns the result page.
+    async fn perform(&self, id: &str, action: &str, reason: &str) -> String {
+        self.ask(id, action).await;
         self.page.fill("input[name=reason]", reason).await;
         if self
             .page
@@ -30,11 +30,11 @@ impl Fixture {
         self.page.text().await
     }
 
-    /// The page that asks whether the deed is meant.
-    pub(super) async fn ask(&self, id: &str, deed: &str) {
-        let button = format!("button[name=perform][value={deed}]");
+    /// The page that asks for confirmation.
+    pub(super) async fn ask(&self, id: &str, action: &str) {
+        let button = format!("button[name=perform][value={action}]");
         let there = format!("document.querySelector({button:?}) !== null");
-        within(TIMEOUT, deed, async || {
+        within(TIMEOUT, action, async || {
             self.open(&format!("/trace/{id}")).await;
             match self.page.eval(&there).await {
                 Value::Bool(true) => Ok(()),
@@ -43,13 +43,13 @@ impl Fixture {
         })
         .await;
         self.page.follow(&button).await;
-        self.assert_fits(deed).await;
+        self.assert_fits(action).await;
     }
 
-    /// Why the last such deed was done, as the audit has it.
-    async fn audited(&self, deed: &str) -> Option<String> {
+    /// The reason of the last such action in the audit.
+    async fn audited(&self, action: &str) -> Option<String> {
         sqlx::query_scalar("select reason from postrider.audit where action = $1 order by id desc")
-            .bind(deed)
+            .bind(action)
             .fetch_optional(&self.db.pool())
             .await
             .unwrap()
@@ -65,8 +65,8 @@ impl Fixture {
 }
 
 #[tokio::test]
-async fn an_order_is_cancelled_by_clicking_and_a_refusal_is_said_on_the_page() {
-    // Nobody sends it.
+async fn order_can_be_cancelled_and_a_rejection_is_shown_on_the_page() {
+    // No worker sends it.
     let Some(fixture) = Fixture::with(&["--roles", "api,console"]).await else {
         return;
     };
@@ -98,7 +98,7 @@ async fn an_order_is_cancelled_by_clicking_and_a_refusal_is_said_on_the_page() {
 }
 
 #[tokio::test]
-async fn an_aborted_order_is_sent_anew_only_when_its_age_is_accepted() {
+async fn aborted_order_is_redriven_only_after_confirming_that_it_may_be_stale() {
     let dir = data_dir();
     let script = dir.path().join("broker.json");
     let reject =
@@ -133,7 +133,7 @@ async fn an_aborted_order_is_sent_anew_only_when_its_age_is_accepted() {
 }
 
 #[tokio::test]
-async fn a_failed_export_is_redriven_and_an_open_one_cancelled_by_clicking() {
+async fn failed_export_can_be_redriven_and_open_one_cancelled() {
     let Some(fixture) = Fixture::with(&[]).await else {
         return;
     };
@@ -171,7 +171,7 @@ async fn a_failed_export_is_redriven_and_an_open_one_cancelled_by_clicking() {
 }
 
 #[tokio::test]
-async fn evidence_that_failed_is_tried_again_at_once_by_clicking() {
+async fn failed_evidence_can_be_retried_immediately() {
     let dir = data_dir();
     let script = dir.path().join("cases.json");
     let busy =
@@ -179,7 +179,7 @@ async fn evidence_that_failed_is_tried_again_at_once_by_clicking() {
     std::fs::write(&script, busy.to_string()).unwrap();
     let (_cases, url) = cases(&script).await;
     let cases = format!("evidence.case_api.url={url}");
-    // Left alone it would wait for an hour.
+    // Otherwise it would wait for an hour.
     let later = "evidence.retry.backoff.initial_delay=3600";
     let latest = "evidence.retry.backoff.max_delay=3600";
     let words = ["--set", &cases, "--set", later, "--set", latest];
@@ -214,7 +214,7 @@ async fn evidence_that_failed_is_tried_again_at_once_by_clicking() {
 }
 
 #[tokio::test]
-async fn a_protocol_is_rejected_approved_and_retried_by_clicking() {
+async fn protocol_can_be_rejected_approved_and_retried() {
     let Some(fixture) = Fixture::with(&[]).await else {
         return;
     };
@@ -225,7 +225,7 @@ async fn a_protocol_is_rejected_approved_and_retried_by_clicking() {
     let asked = fixture.page.text().await;
     assert!(
         asked.contains("Type 2 diabetes mellitus") && asked.contains("Pregnant"),
-        "whoever approves has read them: {asked}"
+        "the page shows the criteria: {asked}"
     );
     let text = fixture.perform(&id, "approve", "all are there").await;
     assert!(text.contains("The protocol is complete."), "{text}");

@@ -1,4 +1,4 @@
-//! Dead letters, as an operator clicks.
+//! Dead letters in the console.
 
 use postrider_testkit::within;
 
@@ -7,7 +7,7 @@ use super::{Fixture, TIMEOUT};
 const AUDIT: &str =
     "select actor || ' ' || action || ' ' || coalesce(reason, '') from postrider.audit order by id";
 
-async fn mend(fixture: &Fixture) {
+async fn fix_cause(fixture: &Fixture) {
     let rows =
         "insert into public.prices select k, 1.5 from unnest(array['ONE', 'TWO', 'THREE']) k";
     sqlx::query(rows).execute(&fixture.db.pool()).await.unwrap();
@@ -18,18 +18,18 @@ async fn audit(fixture: &Fixture) -> Vec<String> {
     sqlx::query_scalar(AUDIT).fetch_all(&pool).await.unwrap()
 }
 
-/// Waits until nothing is dead any more.
+/// Waits until there are no dead letters.
 async fn until_none_is_dead(fixture: &Fixture) {
     fixture.open_until("/dead", &["Nothing was given up"]).await;
 }
 
 #[tokio::test]
-async fn a_dead_letter_is_redriven_by_clicking() {
+async fn dead_letter_can_be_redriven() {
     let Some(fixture) = Fixture::with(&[]).await else {
         return;
     };
     fixture.dead_letter("ONE").await;
-    mend(&fixture).await;
+    fix_cause(&fixture).await;
     let page = &fixture.page;
     fixture.open("/").await;
     page.follow("a.tile[href='/dead']").await;
@@ -55,14 +55,14 @@ async fn a_dead_letter_is_redriven_by_clicking() {
 }
 
 #[tokio::test]
-async fn those_that_are_ticked_are_redriven_and_no_other() {
+async fn only_selected_dead_letters_are_redriven() {
     let Some(fixture) = Fixture::with(&[]).await else {
         return;
     };
     for index in ["ONE", "TWO", "THREE"] {
         fixture.dead_letter(index).await;
     }
-    mend(&fixture).await;
+    fix_cause(&fixture).await;
     let page = &fixture.page;
     fixture.open("/dead?filter=service:exports").await;
     page.click("tbody tr:nth-child(1) input[name=item]").await;
@@ -81,7 +81,7 @@ async fn those_that_are_ticked_are_redriven_and_no_other() {
 }
 
 #[tokio::test]
-async fn all_that_fit_are_archived_after_a_reason_was_given() {
+async fn all_matching_dead_letters_are_archived_with_a_reason() {
     let Some(fixture) = Fixture::with(&[]).await else {
         return;
     };
@@ -108,7 +108,7 @@ async fn all_that_fit_are_archived_after_a_reason_was_given() {
 }
 
 #[tokio::test]
-async fn nothing_ticked_is_told_and_does_nothing() {
+async fn empty_selection_is_reported_and_changes_nothing() {
     let Some(fixture) = Fixture::with(&[]).await else {
         return;
     };

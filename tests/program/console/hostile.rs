@@ -1,4 +1,4 @@
-//! Whatever anybody wrote anywhere is text.
+//! External text is always escaped.
 
 use postrider_testkit::browser::{DESK, PHONE};
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use super::Fixture;
 use crate::orders::order;
 
-/// Markup, quotes, template braces, text that runs the other way, and a word without end.
+/// Markup, quotes, template braces, right-to-left text and an endless word.
 fn hostile() -> String {
     format!(
         "<script>alert('x')</script>\"><img src=x onerror=alert(1)>' {{{{7*7}}}} <b>\u{202e}evil\u{202c} &amp; \u{0} {}",
@@ -15,10 +15,10 @@ fn hostile() -> String {
     .replace('\u{0}', "")
 }
 
-/// The part that every page which shows it must have as text.
+/// The part that every page must show as text.
 const SHOWN: &str = "<script>alert('x')</script>";
 
-/// Into every table whose words are shown: a message that died of it, a worker, a leader, a breaker, a deed.
+/// Inserts it into every table that pages show: a dead message, a worker, a leader, a breaker, an audit entry.
 const PLANT: [&str; 6] = [
     "insert into postrider.outbox (topic, payload, state, finished_at, attempts, error_code, error_category, error_message, cause, ordering_key)
      values (left($1, 200), to_json($1::text), 'dead', now(), 1, $1, 'SYSTEM', $1, left($1, 200), left($1, 200))",
@@ -123,7 +123,7 @@ async fn hostile_text_in_every_field_stays_text() {
         .page
         .troubles()
         .into_iter()
-        .filter(|trouble| !trouble.contains("status of 4"))
+        .filter(|error| !error.contains("status of 4"))
         .collect();
     assert!(troubles.is_empty(), "{troubles:#?}");
 }

@@ -1,4 +1,4 @@
-//! Every page: opens without trouble, reads without script, fits a phone, keeps itself fresh.
+//! Every page opens without errors, works without JavaScript, fits a phone and refreshes itself.
 
 use postrider_testkit::browser::{DESK, PHONE};
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use super::Fixture;
 use crate::orders::order;
 
-/// Each page and words that must be on it.
+/// Each page with words that it must contain.
 fn pages(letter: &str) -> Vec<(String, Vec<&'static str>)> {
     let page = |path: &str, words: &[&'static str]| (path.to_owned(), words.to_vec());
     vec![
@@ -47,7 +47,7 @@ fn pages(letter: &str) -> Vec<(String, Vec<&'static str>)> {
     ]
 }
 
-async fn furnished() -> Option<(Fixture, String)> {
+async fn fixture_with_data() -> Option<(Fixture, String)> {
     let fixture = Fixture::with(&[]).await?;
     fixture.post("/do/order", &order("ok-1")).await;
     fixture.dead_letter("NONE").await;
@@ -60,8 +60,8 @@ async fn furnished() -> Option<(Fixture, String)> {
 }
 
 #[tokio::test]
-async fn every_page_opens_without_trouble_in_light_and_dark_on_a_desk_and_a_phone() {
-    let Some((fixture, letter)) = furnished().await else {
+async fn every_page_opens_without_errors_in_light_and_dark_on_desktop_and_phone() {
+    let Some((fixture, letter)) = fixture_with_data().await else {
         return;
     };
     for (path, words) in pages(&letter) {
@@ -86,8 +86,8 @@ async fn every_page_opens_without_trouble_in_light_and_dark_on_a_desk_and_a_phon
 }
 
 #[tokio::test]
-async fn every_page_reads_without_script() {
-    let Some((fixture, letter)) = furnished().await else {
+async fn every_page_works_without_javascript() {
+    let Some((fixture, letter)) = fixture_with_data().await else {
         return;
     };
     fixture.page.scripts(false).await;
@@ -98,7 +98,7 @@ async fn every_page_reads_without_script() {
 }
 
 #[tokio::test]
-async fn a_page_keeps_itself_fresh_and_says_when_it_cannot() {
+async fn page_refreshes_itself_and_says_when_it_cannot() {
     let Some(fixture) = Fixture::with(&[]).await else {
         return;
     };
@@ -143,7 +143,7 @@ async fn listings_are_filtered_and_paged() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_a_page_for_people() {
+async fn missing_pages_show_a_readable_error_page() {
     let Some(fixture) = Fixture::with(&[]).await else {
         return;
     };
@@ -165,10 +165,10 @@ async fn what_is_not_there_is_a_page_for_people() {
 }
 
 #[tokio::test]
-async fn payments_that_are_stuck_are_settled_by_clicking() {
-    let nobody = ["--set", "payments.callback.url=http://127.0.0.1:1"];
+async fn stuck_payments_can_be_reconciled() {
+    let no_receiver = ["--set", "payments.callback.url=http://127.0.0.1:1"];
     let at_once = ["--set", "payments.reconcile.after=0"];
-    let Some(fixture) = Fixture::with(&[nobody, at_once].concat()).await else {
+    let Some(fixture) = Fixture::with(&[no_receiver, at_once].concat()).await else {
         return;
     };
     let account = json!({ "account_id": "acc-1", "currency": "USD", "balance": "5" });

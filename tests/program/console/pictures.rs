@@ -1,7 +1,7 @@
-//! The pictures of the guide, taken from the running program with all five services at work.
+//! The screenshots of docs/console.md, taken from the running program with all five services at work.
 //!
-//! `make screenshots` keeps them in `docs/console` and lets the services work for as long as the charts show; otherwise the
-//! same scene is walked through in a few seconds and nothing is kept.
+//! `make screenshots` stores them in `docs/console` after some minutes of load; otherwise the
+//! same steps take a few seconds and nothing is stored.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -19,16 +19,16 @@ use crate::{
     program::{Serving, data_dir, postrider},
 };
 
-/// Where pictures go; not set: nowhere.
-const PLACE: &str = "POSTRIDER_PICTURES";
+/// Directory for the pictures. Not set: none are stored.
+const PICTURES_DIR: &str = "POSTRIDER_PICTURES";
 
-/// For how many minutes the services work before; a picture that nobody keeps needs none.
+/// Minutes of load before the pictures are taken; 0 if none are stored.
 const MINUTES: &str = "POSTRIDER_PICTURES_MINUTES";
 
-/// No picture of the guide is larger.
-const LARGEST: usize = 200 * 1024;
+/// Maximum size of a picture.
+const MAX_PICTURE_BYTES: usize = 200 * 1024;
 
-/// Every ninth order fails once, one symbol is unknown and one is never taken.
+/// Every ninth order fails once, one symbol is unknown and one is never accepted.
 fn broker_script() -> Value {
     json!([
         { "symbol": "HALTED", "do": { "fail": { "status": 500 } } },
@@ -44,13 +44,13 @@ fn case_script() -> Value {
     ])
 }
 
-struct Scene {
+struct Fixture {
     serving: Serving,
     page: Page,
     place: Option<PathBuf>,
 }
 
-impl Scene {
+impl Fixture {
     async fn post(&self, path: &str, kind: &str, body: impl Into<reqwest::Body>) {
         let request = self.serving.post(path).header("content-type", kind);
         let answer = request.body(body).send().await.unwrap();
@@ -144,7 +144,7 @@ impl Scene {
         assert!(picture.len() > 5_000, "{name} shows nothing");
         if let Some(place) = &self.place {
             assert!(
-                picture.len() < LARGEST,
+                picture.len() < MAX_PICTURE_BYTES,
                 "{name} has {} bytes",
                 picture.len()
             );
@@ -161,7 +161,7 @@ async fn simulator(words: &[&str]) -> (Program, String) {
 }
 
 #[tokio::test]
-async fn the_console_shows_all_five_services_at_work() {
+async fn console_shows_all_five_services_at_work() {
     let Some(page) = browser::page().await else {
         return;
     };
@@ -212,41 +212,41 @@ async fn the_console_shows_all_five_services_at_work() {
         "--set",
         "evidence.scheduler.sleep_between_batches=100ms",
     ];
-    let scene = Scene {
+    let fixture = Fixture {
         serving: Serving::on(dir.path(), &words).await,
         page,
-        place: std::env::var_os(PLACE).map(PathBuf::from),
+        place: std::env::var_os(PICTURES_DIR).map(PathBuf::from),
     };
     for account in 0..4 {
         let account =
             json!({ "account_id": format!("acc-{account}"), "currency": "USD", "balance": "4000" });
-        scene.json("/wallet/accounts", &account).await;
+        fixture.json("/wallet/accounts", &account).await;
     }
     let minutes = std::env::var(MINUTES).ok().and_then(|m| m.parse().ok());
     let until = Instant::now() + Duration::from_secs(60 * minutes.unwrap_or(0));
     let mut round = 0;
     while round < 10 || Instant::now() < until {
-        scene.work(round).await;
+        fixture.work(round).await;
         round += 1;
         if minutes.is_some() {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     }
-    // The charts' last piece of time is not drawn before it is over, and one order must have been given up.
+    // The charts don't draw the current interval, and one order must be dead.
     postrider_testkit::within(Duration::from_secs(120), "an order is dead", async || {
-        let dead = scene
+        let dead = fixture
             .serving
             .json("/dead-letters?filter=service:orders")
             .await;
         dead["items"][0]["id"].as_i64()
     })
     .await;
-    walk(&scene).await;
-    let troubles = scene.page.troubles();
+    walk(&fixture).await;
+    let troubles = fixture.page.troubles();
     assert!(troubles.is_empty(), "{troubles:#?}");
 }
 
-async fn walk(scene: &Scene) {
+async fn walk(fixture: &Fixture) {
     for (name, path) in [
         ("overview", "/"),
         ("orders", "/services/orders"),
@@ -258,31 +258,36 @@ async fn walk(scene: &Scene) {
         ("alerts", "/alerts/board"),
         ("search", "/search?q=no-such-key"),
     ] {
-        scene.picture(name, path, DESK, false).await;
+        fixture.picture(name, path, DESK, false).await;
     }
     for (name, path) in [("overview-dark", "/"), ("dead-dark", "/dead")] {
-        scene.picture(name, path, DESK, true).await;
+        fixture.picture(name, path, DESK, true).await;
     }
-    scene.picture("overview-phone", "/", PHONE, false).await;
-    scene.picture("dead-phone-dark", "/dead", PHONE, true).await;
-    let dead = scene
+    fixture.picture("overview-phone", "/", PHONE, false).await;
+    fixture
+        .picture("dead-phone-dark", "/dead", PHONE, true)
+        .await;
+    let dead = fixture
         .serving
         .json("/dead-letters?filter=service:orders")
         .await;
     let letter = &dead["items"][0];
     let (table, id) = (letter["work_table"].as_str().unwrap(), &letter["id"]);
-    scene
+    fixture
         .picture("letter", &format!("/dead/{table}/{id}"), DESK, false)
         .await;
-    let aborted = scene.serving.json("/do/order?status=aborted&limit=1").await;
+    let aborted = fixture
+        .serving
+        .json("/do/order?status=aborted&limit=1")
+        .await;
     let key = aborted["items"][0]["idempotency_key"].as_str().unwrap();
     let timeline = format!("/trace/{key}");
-    scene.picture("timeline", &timeline, DESK, false).await;
-    scene.page.follow("button[name=do][value=redrive]").await;
-    scene.keep("deed").await;
-    scene
+    fixture.picture("timeline", &timeline, DESK, false).await;
+    fixture.page.follow("button[name=do][value=redrive]").await;
+    fixture.keep("deed").await;
+    fixture
         .picture("confirm", "/dead?filter=service:orders", DESK, false)
         .await;
-    scene.page.follow("button[value='redrive all']").await;
-    scene.keep("confirm").await;
+    fixture.page.follow("button[value='redrive all']").await;
+    fixture.keep("confirm").await;
 }

@@ -1,4 +1,4 @@
-//! What must hold, told by the tables of both sides.
+//! Invariants over the tables of both sides.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::SeqCst;
@@ -7,10 +7,10 @@ use serde_json::Value;
 use sqlx::PgPool;
 use uuid::Uuid;
 
-use super::town::Town;
+use super::cluster::Cluster;
 
-/// What no crash may ever make true, each with what it says of the wallet.
-const NEVER: [(&str, &str); 5] = [
+/// Queries that must return zero after any crash, each with the promise it checks.
+const INVARIANTS: [(&str, &str); 5] = [
     (
         "select count(*) from wallet.account where balance < 0",
         "no account is below zero",
@@ -32,11 +32,11 @@ const NEVER: [(&str, &str); 5] = [
     (
         "select count(*) from wallet.inbox i where (i.status = 'SUCCEED') <>
          exists (select from wallet.entry e where e.uuid = i.uuid and e.kind = 'payment')",
-        "what was taken in agrees with the books",
+        "the inbox agrees with the books",
     ),
 ];
 
-impl Town {
+impl Cluster {
     pub async fn pending(&self) -> Vec<Uuid> {
         uuids(
             &self.pool,
@@ -47,16 +47,16 @@ impl Town {
         .collect()
     }
 
-    /// At least once: whatever was published is handled, by whatever transport. How many are not, and how many are still
-    /// to be published?
+    /// Number of published messages that aren't handled, plus those that are
+    /// still to be published.
     pub async fn unhandled(&self) -> usize {
         let waiting = "select uuid from payments.outbox where finished_at is null";
         let published = "select uuid from payments.outbox where status = 'PUBLISHED'";
-        let had = "select uuid from wallet.inbox union select uuid from wallet.failure where uuid is not null";
+        let handled_or_failed = "select uuid from wallet.inbox union select uuid from wallet.failure where uuid is not null";
         let waiting = uuids(&self.pool, waiting).await.len();
         let published = uuids(&self.pool, published).await;
-        let had = uuids(&self.wallet, had).await;
-        waiting + published.difference(&had).count()
+        let handled_or_failed = uuids(&self.wallet, handled_or_failed).await;
+        waiting + published.difference(&handled_or_failed).count()
     }
 
     pub async fn balances(&self) -> Vec<(String, String)> {
@@ -66,8 +66,8 @@ impl Town {
             .unwrap()
     }
 
-    /// Every pending payment has a reason, and the tables say the same.
-    pub async fn reasons_are_true(&self) -> Result<(), Value> {
+    /// Every pending payment reports a reason that matches the tables.
+    pub async fn check_reasons(&self) -> Result<(), Value> {
         let pending = self.pending().await;
         let exhausted = "select uuid from payments.outbox where status = 'EXHAUSTED'";
         let exhausted = uuids(&self.pool, exhausted).await;
@@ -75,7 +75,7 @@ impl Town {
             let path = format!("{}/payments/{uuid}", self.base);
             let view = self.http.get(path).send().await.unwrap();
             let view: Value = view.json().await.unwrap();
-            let (given_up, handled): (bool, bool) = sqlx::query_as(
+            let (failed, handled): (bool, bool) = sqlx::query_as(
                 "select exists (select from wallet.failure where uuid = $1),
                         exists (select from wallet.inbox where uuid = $1 and status <> 'TOMBSTONE')",
             )
@@ -85,10 +85,10 @@ impl Town {
             .unwrap();
             let exhausted = exhausted.contains(&uuid);
             match view["reason"].as_str() {
-                Some("OUTBOX_EXHAUSTED") => assert!(exhausted && !handled && !given_up, "{view}"),
-                Some("LISTENER_FAILED") => assert!(given_up && !handled, "{view}"),
+                Some("OUTBOX_EXHAUSTED") => assert!(exhausted && !handled && !failed, "{view}"),
+                Some("LISTENER_FAILED") => assert!(failed && !handled, "{view}"),
                 Some("CALLBACK_FAILED") => assert!(handled, "{view}"),
-                // A call back that may still be under way; it has a second more.
+                // The callback may still be in progress; check again.
                 Some("IN_FLIGHT") => return Err(view),
                 _ => assert_ne!(view["status"], "PENDING", "{view}"),
             }
@@ -103,10 +103,13 @@ impl Town {
         let paid = agree(&self.pool, &self.wallet).await;
         assert!(
             !paid.is_empty(),
-            "a storm in which nothing succeeds shows nothing"
+            "a run in which nothing succeeds proves nothing"
         );
-        let doubled = self.doubled.each_ref().map(|count| count.load(SeqCst));
-        assert!(doubled.iter().sum::<usize>() > 0, "messages came twice");
+        let duplicated = self.duplicated.each_ref().map(|count| count.load(SeqCst));
+        assert!(
+            duplicated.iter().sum::<usize>() > 0,
+            "messages were duplicated"
+        );
         let ended: Vec<(String, Option<String>, Option<String>, i64)> = sqlx::query_as(
             "select status, reason, settled_by, count(*) from payments.request group by 1, 2, 3 order by 4 desc",
         )
@@ -114,7 +117,7 @@ impl Town {
         .await
         .unwrap();
         println!(
-            "{accepted} payments over {} in the mode {}, {} kills, {doubled:?} messages doubled under their own and \
+            "{accepted} payments over {} in the mode {}, {} kills, {duplicated:?} messages duplicated under their own and \
              under other ids: {ended:?}",
             self.carrier.name(),
             self.mode,
@@ -123,9 +126,9 @@ impl Town {
     }
 }
 
-/// The books are right, and both sides say the same of every payment; those that were paid.
+/// Checks the books and that both sides agree on every payment; returns the paid ones.
 pub async fn agree(requests: &PgPool, wallet: &PgPool) -> BTreeSet<Uuid> {
-    for (sql, what) in NEVER {
+    for (sql, what) in INVARIANTS {
         let wrong: i64 = sqlx::query_scalar(sql).fetch_one(wallet).await.unwrap();
         assert_eq!(wrong, 0, "{what}");
     }
@@ -133,7 +136,7 @@ pub async fn agree(requests: &PgPool, wallet: &PgPool) -> BTreeSet<Uuid> {
     let succeeded = uuids(requests, succeeded).await;
     let deducted = "select uuid from wallet.entry where kind = 'payment'";
     let deducted = uuids(wallet, deducted).await;
-    assert_eq!(succeeded, deducted, "what is told agrees with the books");
+    assert_eq!(succeeded, deducted, "requests agree with the books");
     succeeded
 }
 

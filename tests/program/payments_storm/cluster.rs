@@ -1,4 +1,4 @@
-//! Processes with one role each, clients who insist, somebody who sends messages again, and somebody who kills.
+//! Processes with one role each, clients that retry, duplicated messages, and kills.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -22,34 +22,34 @@ use crate::program::{Serving, postrider};
 const ACCOUNTS: usize = 50;
 const CLIENTS: usize = 16;
 
-/// The processes; the wallet's side is the worker.
-const PARTS: [&str; 3] = ["worker,scheduler", "publisher", "api"];
+/// The roles of the processes; the worker includes the wallet.
+const ROLES: [&str; 3] = ["worker,scheduler", "publisher", "api"];
 
-/// Payments of the last act, whose messages wait in the transport until they were declared failed.
-const LATE: usize = 20;
+/// Payments whose messages wait in the transport until the payments are declared failed.
+const LATE_PAYMENTS: usize = 20;
 
-pub struct Town {
+pub struct Cluster {
     db: TestDb,
-    /// The wallet's own, over a broker.
+    /// The wallet's own database, used with a broker.
     wallet_db: Option<TestDb>,
     pub pool: PgPool,
     pub wallet: PgPool,
     pub carrier: Carrier,
-    /// A way to send messages beside the program.
+    /// A transport for messages that the test sends itself.
     transport: Arc<dyn Transport>,
     pub mode: &'static str,
     pub http: reqwest::Client,
-    /// Where the API is, now and after it was killed.
+    /// Base URL of the API, the same after a restart.
     pub base: String,
     processes: Mutex<HashMap<&'static str, Serving>>,
-    /// Messages that came a second time: under the same id, under others.
-    pub doubled: [AtomicUsize; 2],
+    /// Number of duplicated messages: under the same id, under other ids.
+    pub duplicated: [AtomicUsize; 2],
     pub kills: AtomicUsize,
-    /// Payments that were accepted in all.
+    /// Total number of accepted payments.
     pub accepted: AtomicUsize,
 }
 
-impl Town {
+impl Cluster {
     /// None: the broker is not installed.
     pub async fn build(kind: Option<Kind>, mode: &'static str) -> Option<Self> {
         let db = TestDb::new().await;
@@ -61,7 +61,7 @@ impl Town {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder().timeout(Duration::from_secs(30));
-        let town = Self {
+        let cluster = Self {
             pool: db.pool(),
             wallet: wallet_db.as_ref().map_or_else(|| db.pool(), TestDb::pool),
             transport: carrier.open(db.pool()),
@@ -72,24 +72,24 @@ impl Town {
             base: format!("http://{}", free.local_addr().unwrap()),
             http: http.build().unwrap(),
             processes: Mutex::default(),
-            doubled: Default::default(),
+            duplicated: Default::default(),
             kills: AtomicUsize::new(0),
             accepted: AtomicUsize::new(0),
         };
         drop(free);
-        for part in PARTS {
-            town.start(part).await;
+        for role in ROLES {
+            cluster.start(role).await;
         }
         for account in 0..ACCOUNTS {
-            town.open_account(account).await;
+            cluster.open_account(account).await;
         }
-        Some(town)
+        Some(cluster)
     }
 
     async fn open_account(&self, account: usize) {
         let body = json!({
             "account_id": format!("acc-{account}"), "currency": "USD",
-            // Enough for most of what is asked of it, not for all.
+            // Enough for most payments, but not for all.
             "balance": format!("{}", (count() / ACCOUNTS + 1) * 5),
         });
         let open = self
@@ -99,12 +99,12 @@ impl Town {
         assert_eq!(open.send().await.unwrap().status().as_u16(), 201);
     }
 
-    async fn start(&self, part: &'static str) {
-        let listen = match part {
+    async fn start(&self, role: &'static str) {
+        let listen = match role {
             "api" => self.base.trim_start_matches("http://"),
             _ => "127.0.0.1:0",
         };
-        let mut command = postrider(&["serve", "--listen", listen, "--roles", part]);
+        let mut command = postrider(&["serve", "--listen", listen, "--roles", role]);
         command.args(["--database-url", &self.carrier.database_url(&self.db)]);
         let mut own = vec![
             format!("payments.delivery={}", self.mode),
@@ -125,17 +125,17 @@ impl Town {
             command.args(["--set", setting]);
         }
         let serving = Serving::start(&command).await;
-        self.processes.lock().unwrap().insert(part, serving);
+        self.processes.lock().unwrap().insert(role, serving);
     }
 
-    async fn kill(&self, part: &'static str) {
-        let killed = self.processes.lock().unwrap().remove(part).unwrap();
+    async fn kill(&self, role: &'static str) {
+        let killed = self.processes.lock().unwrap().remove(role).unwrap();
         killed.kill().await;
         self.kills.fetch_add(1, SeqCst);
     }
 
-    /// Clients pay, twice each, and repeat until they are answered; meanwhile everything is killed in turn, each time
-    /// in the middle of a share of the traffic.
+    /// Clients send each payment twice and retry until it is accepted; meanwhile every process is killed in turn,
+    /// each time in the middle of traffic.
     pub async fn storm(&self) {
         let (count, begun) = (count(), Instant::now());
         let rounds = 8 + count / 2000 * 4;
@@ -159,11 +159,11 @@ impl Town {
                 .await;
             drop(sent);
         };
-        let doubling = async {
+        let duplicating = async {
             let mut some = Vec::new();
             while seen.recv_many(&mut some, 50).await > 0 {
-                // The broker may be away.
-                self.again(&std::mem::take(&mut some), true).await;
+                // The broker may be unavailable.
+                self.republish(&std::mem::take(&mut some), true).await;
             }
         };
         let killing = async {
@@ -186,18 +186,18 @@ impl Town {
                         self.kills.fetch_add(1, SeqCst);
                     }
                     other => {
-                        let part = [PARTS[0], "", PARTS[1], PARTS[2]][other];
-                        self.kill(part).await;
-                        self.start(part).await;
+                        let role = [ROLES[0], "", ROLES[1], ROLES[2]][other];
+                        self.kill(role).await;
+                        self.start(role).await;
                     }
                 }
             }
             allowed.add_permits(count);
             println!("{} kills in {:?}", self.kills.load(SeqCst), begun.elapsed());
         };
-        // `sent` is dropped when all have paid, which ends the doubling.
-        tokio::join!(paying, doubling, killing);
-        println!("a storm of {:?}", begun.elapsed());
+        // `sent` is dropped when all have paid, which ends the duplication.
+        tokio::join!(paying, duplicating, killing);
+        println!("storm took {:?}", begun.elapsed());
     }
 
     async fn pay(&self, uuid: Uuid, n: usize) {
@@ -206,11 +206,11 @@ impl Town {
         let body =
             json!({ "uuid": uuid, "account_id": account, "amount": amount, "currency": "USD" });
         for _ in 0..2 {
-            self.insist(&body).await;
+            self.pay_until_accepted(&body).await;
         }
     }
 
-    async fn insist(&self, body: &Value) {
+    async fn pay_until_accepted(&self, body: &Value) {
         loop {
             let post = self
                 .http
@@ -227,9 +227,9 @@ impl Town {
         }
     }
 
-    /// Publishes the messages of these payments once more, in turn under their own ids and under others; the ids of
-    /// those that the transport confirmed.
-    async fn again(&self, uuids: &[Uuid], own_ids_too: bool) -> Vec<Uuid> {
+    /// Publishes the messages of these payments again, alternately under their own and under other ids; returns the ids
+    /// that the transport confirmed.
+    async fn republish(&self, uuids: &[Uuid], own_ids_too: bool) -> Vec<Uuid> {
         let mut connection = self.pool.acquire().await.unwrap();
         let origin = Origin::of(&mut connection, &postrider_payments::OUTBOX)
             .await
@@ -258,14 +258,14 @@ impl Town {
         let mut confirmed = Vec::new();
         for (n, (message, answer)) in messages.iter().zip(answers).enumerate() {
             if answer == Published::Confirmed {
-                self.doubled[usize::from(!own(n))].fetch_add(1, SeqCst);
+                self.duplicated[usize::from(!own(n))].fetch_add(1, SeqCst);
                 confirmed.push(message.id.uuid());
             }
         }
         confirmed
     }
 
-    /// Every message once more under another id, when all is over: nothing may come of it.
+    /// Publishes every message again under another id; it must have no effect.
     pub async fn repeat_all(&self) {
         let uuids: Vec<Uuid> = sqlx::query_scalar("select uuid from payments.request")
             .fetch_all(&self.pool)
@@ -274,15 +274,15 @@ impl Town {
         let before = self.balances().await;
         let mut ids = Vec::new();
         for some in uuids.chunks(500) {
-            let again = self.again(some, false).await;
-            assert_eq!(again.len(), some.len(), "the transport is there");
-            ids.extend(again);
+            let republish = self.republish(some, false).await;
+            assert_eq!(republish.len(), some.len(), "the transport confirms");
+            ids.extend(republish);
         }
         self.handled(&ids).await;
         assert_eq!(self.balances().await, before, "nothing is deducted twice");
     }
 
-    /// Waits until the wallet has had all these messages.
+    /// Waits until the wallet has handled all these messages.
     async fn handled(&self, ids: &[Uuid]) {
         within(TIMEOUT, "the messages were handled", async || {
             let left: i64 = sqlx::query_scalar(
@@ -300,16 +300,16 @@ impl Town {
         .await;
     }
 
-    /// Messages are in the transport and no wallet is there to take them; their requests are declared failed; then the
-    /// wallet comes back.
-    pub async fn comes_too_late(&self) {
+    /// Messages wait in the transport without a wallet; their requests are declared failed; then the
+    /// wallet is started again.
+    pub async fn late_messages_change_nothing(&self) {
         let before = self.balances().await;
-        self.kill(PARTS[0]).await;
-        let uuids: Vec<Uuid> = (0..LATE).map(|_| Uuid::now_v7()).collect();
+        self.kill(ROLES[0]).await;
+        let uuids: Vec<Uuid> = (0..LATE_PAYMENTS).map(|_| Uuid::now_v7()).collect();
         for uuid in &uuids {
             self.pay(*uuid, 0).await;
         }
-        self.accepted.fetch_add(LATE, SeqCst);
+        self.accepted.fetch_add(LATE_PAYMENTS, SeqCst);
         let of_these = async |sql: &'static str| -> i64 {
             let counted = sqlx::query_scalar(sql).bind(&uuids);
             counted.fetch_one(&self.pool).await.unwrap()
@@ -340,7 +340,7 @@ impl Town {
                 .await
                 .unwrap();
         let ids: Vec<Uuid> = numbers.into_iter().map(|n| origin.mint(n).uuid()).collect();
-        self.start(PARTS[0]).await;
+        self.start(ROLES[0]).await;
         self.handled(&ids).await;
         assert_eq!(
             self.balances().await,
@@ -349,12 +349,15 @@ impl Town {
         );
         let failed =
             "select count(*) from payments.request where uuid = any($1) and status = 'FAILED'";
-        assert_eq!(of_these(failed).await, i64::try_from(LATE).unwrap());
+        assert_eq!(
+            of_these(failed).await,
+            i64::try_from(LATE_PAYMENTS).unwrap()
+        );
     }
 
     pub async fn reconcile(&self) {
         let path = format!("{}/payments/reconcile", self.base);
-        // The API may be dead just now.
+        // The API may be down.
         let _ = self.http.post(path).send().await;
     }
 }
