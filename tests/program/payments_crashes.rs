@@ -112,8 +112,7 @@ struct Fixture {
 impl Fixture {
     /// None: the broker is not installed.
     async fn of(case: &Case) -> Option<Self> {
-        let apart =
-            case.is_of(BATCH_ACK) || (case.is_of("wallet.") && case.mode == "assured");
+        let apart = case.is_of(BATCH_ACK) || (case.is_of("wallet.") && case.mode == "assured");
         let wallet = match apart {
             true => Some(TestDb::new().await),
             false => None,

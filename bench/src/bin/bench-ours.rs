@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use postrider::migrate::Migrator;
 use postrider::outbox::{Enqueuer, EnqueuerOptions, Message, OUTBOX, enqueue, enqueue_many};
-use postrider::runtime::{Handler, Verdict, Worker, WorkerOptions};
 use postrider::wake::Waker;
+use postrider::{Handler, Verdict, Worker, WorkerOptions};
 use postrider_bench_kit::{Action, Error, Item, Order, Work, batches, produce, singles};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection, PgPool};

@@ -145,7 +145,7 @@ struct Stage {
 impl Stage {
     async fn new(cluster: &crate::cluster::Cluster, dir: &Path, name: &str) -> Result<Self> {
         cluster.fresh(DATABASE, None).await?;
-        let pool = postrider::pool::options()
+        let pool = postrider::internal::pool::options()
             .max_connections(20)
             .connect_with(cluster.options(DATABASE))
             .await?;

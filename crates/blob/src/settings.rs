@@ -6,7 +6,7 @@ use object_store::{
     BackoffConfig, ClientOptions, RetryConfig, aws::AmazonS3Builder, local::LocalFileSystem,
     path::Path as Key, prefix::PrefixStore,
 };
-use postrider::settings::{address, not_http, unless_empty};
+use postrider::internal::settings::{address, not_http, unless_empty};
 use serde::Deserialize;
 use url::Url;
 

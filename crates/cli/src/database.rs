@@ -3,9 +3,8 @@
 use std::{str::FromStr, time::Duration};
 
 use postrider::{
-    error::database_is_transient,
+    internal::{database_is_transient, pool},
     migrate::{MigrateError, Migrator, Plan},
-    pool,
 };
 use postrider_embedded::{Options, Postgres, Presence};
 use sqlx::{Connection, PgConnection, PgPool, postgres::PgConnectOptions};

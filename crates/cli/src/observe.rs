@@ -10,7 +10,7 @@ use std::{
 };
 
 use metrics::{describe_counter, describe_gauge, gauge};
-use postrider::counters;
+use postrider::internal::counters;
 use postrider_inspect::gauges::{self, Gauge, WorkTableGauges};
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;

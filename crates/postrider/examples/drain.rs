@@ -1,6 +1,6 @@
 //! Measures the outbox on a database of your own: `DATABASE_URL=… cargo run --release --example drain -- 50000`.
 //!
-//! Prints, as JSON lines: bulk enqueue, drain with the defaults, drain with a batch handler, grouped enqueue.
+//! Prints, as JSON lines: bulk enqueue, drain with the defaults, drain with a batch handler, group commit of single enqueues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use postrider::migrate::Migrator;
 use postrider::outbox::{Enqueuer, EnqueuerOptions, Message, OUTBOX, enqueue, enqueue_many};
-use postrider::runtime::{BoxError, Handler, Verdict, Worker, WorkerOptions};
 use postrider::wake::Waker;
+use postrider::{BoxError, Handler, Verdict, Worker, WorkerOptions};
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 use tokio_util::sync::CancellationToken;

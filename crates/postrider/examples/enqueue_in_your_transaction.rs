@@ -1,4 +1,4 @@
-//! A message that counts exactly if your own write does: `DATABASE_URL=… cargo run --example enqueue_in_your_transaction`.
+//! A message that exists if and only if your own write does: `DATABASE_URL=… cargo run --example enqueue_in_your_transaction`.
 
 use postrider::migrate::Migrator;
 use postrider::outbox::{Message, OUTBOX, enqueue};

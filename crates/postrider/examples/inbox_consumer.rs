@@ -1,4 +1,4 @@
-//! A consumer that may be told twice and acts once: `DATABASE_URL=… cargo run --example inbox_consumer`.
+//! A consumer that gets a message several times and acts once: `DATABASE_URL=… cargo run --example inbox_consumer`.
 
 use postrider::inbox::Inbox;
 use postrider::migrate::Migrator;
@@ -34,7 +34,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The id's place in the inbox and the effect commit together, hence never one without the other.
+/// The inbox entry and the effect commit together, so there is never one without the other.
 async fn deduct(pool: &PgPool, message_id: &str) -> Result<bool, Box<dyn std::error::Error>> {
     let mut tx = pool.begin().await?;
     let first = Inbox::new("wallet")?

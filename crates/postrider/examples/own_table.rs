@@ -1,14 +1,12 @@
-//! A table of your own as a work table, in its own words: `DATABASE_URL=… cargo run --example own_table`.
+//! A table of your own as a work table, with its own column and state names: `DATABASE_URL=… cargo run --example own_table`.
 
 use std::time::Duration;
 
-use postrider::lease::{Columns, Finish, States, WorkTable};
-use postrider::migrate::Migrator;
-use postrider::runtime::{Handler, Verdict, Worker};
+use postrider::lease::{Columns, Finish, States};
+use postrider::prelude::*;
 use sqlx::PgPool;
-use tokio_util::sync::CancellationToken;
 
-/// The words of the table below. Nothing but these constants ever becomes part of an SQL text.
+/// The names of the table below. Nothing but these constants becomes part of an SQL text.
 static THUMBNAIL: WorkTable = WorkTable {
     name: "public.thumbnail",
     columns: Columns {
@@ -23,9 +21,9 @@ static THUMBNAIL: WorkTable = WorkTable {
         leased: "DRAWING",
         waiting: "LATER",
         done: "DRAWN",
-        dead: "GIVEN_UP",
+        dead: "FAILED",
         cancelled: None,
-        archived: Some("FORGOTTEN"),
+        archived: Some("ARCHIVED"),
     },
     state_type: "text",
     kind: None,
@@ -37,7 +35,7 @@ static THUMBNAIL: WorkTable = WorkTable {
     max_losses: 10,
 };
 
-/// One index, over unfinished rows only, and room on each page: a claim then touches nothing but the row.
+/// One index, over unfinished rows only, and free space on each page: a claim then touches nothing but the row.
 const TABLE: &str = "
 create table if not exists public.thumbnail (
     id            bigint generated always as identity primary key,
@@ -56,7 +54,7 @@ create table if not exists public.thumbnail (
 create index if not exists thumbnail_claim on public.thumbnail (due, id) where finished_at is null";
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> Result<(), BoxError> {
     let url =
         std::env::var("DATABASE_URL").map_err(|_| "set DATABASE_URL to a database of your own")?;
     let pool = PgPool::connect(&url).await?;

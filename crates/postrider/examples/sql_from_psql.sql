@@ -1,5 +1,5 @@
 -- Enqueue from any language: psql "$DATABASE_URL" -f crates/postrider/examples/sql_from_psql.sql
--- (the schema must be there: `postrider migrate`, or any program that ran the engine's migrations).
+-- (requires the schema: `postrider migrate`, or any program that ran the library's migrations).
 
 begin;
 -- … your own writes …
@@ -12,5 +12,5 @@ select id from postrider.enqueue('invoice.sent', '{"number": 4}', delay => inter
                                  trace => '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01');
 commit;
 
--- What waits, and why.
+-- Waiting messages, and why they wait.
 select id, topic, state, due, parked from postrider.outbox order by id;

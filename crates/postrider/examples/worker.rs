@@ -1,14 +1,9 @@
-//! A worker with two handlers: `DATABASE_URL=… cargo run --example worker`. Ends by itself when all is handled.
+//! A worker with two handlers: `DATABASE_URL=… cargo run --example worker`. Exits when everything is handled.
 
 use std::time::Duration;
 
-use postrider::failure::Failure;
-use postrider::migrate::Migrator;
-use postrider::outbox::{Message, OUTBOX, enqueue_many};
-use postrider::retry::Policy;
-use postrider::runtime::{Handled, Handler, Verdict, Worker};
+use postrider::prelude::*;
 use sqlx::PgPool;
-use tokio_util::sync::CancellationToken;
 
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Invoice {
@@ -16,7 +11,7 @@ struct Invoice {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> Result<(), BoxError> {
     let url =
         std::env::var("DATABASE_URL").map_err(|_| "set DATABASE_URL to a database of your own")?;
     let pool = PgPool::connect(&url).await?;
@@ -55,7 +50,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         });
         Ok(write)
     });
-    // Fails once, then succeeds: the policy decides about the time between.
+    // Fails once, then succeeds: the policy decides the delay.
     let draft = Handler::new(|item| async move {
         if item.attempts == 0 {
             return Ok(Verdict::retry(Failure::new(
@@ -65,7 +60,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         Ok(Verdict::Done)
     })
-    .policy(Policy::fixed(Duration::from_millis(200), 3)?)
+    .policy(RetryPolicy::fixed(Duration::from_millis(200), 3)?)
     .concurrency(4);
 
     let stop = CancellationToken::new();

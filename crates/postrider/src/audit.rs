@@ -1,4 +1,4 @@
-//! The audit: who moved what out of which state, and why. Append-only.
+//! The audit log: who changed the state of which items, and why. Append-only.
 
 use sqlx::types::time::OffsetDateTime;
 use sqlx::{PgConnection, PgPool};
@@ -8,36 +8,36 @@ use crate::{Error, Result};
 
 const INSERT: &str = "insert into postrider.audit (actor, action, work_table, items, reason) values ($1, $2, $3, $4, $5)";
 
-const OF_ITEM: &str = "
+const SELECT: &str = "
 select at, actor, action, reason from postrider.audit
 where work_table = $1 and items @> array[$2::bigint] order by id limit 200";
 
-/// A deed as it was written down.
+/// A recorded action.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct Audited {
-    /// When.
+pub struct AuditRecord {
+    /// When it happened.
     pub at: OffsetDateTime,
     /// Who did it.
     pub actor: String,
-    /// The verb.
+    /// The action.
     pub action: String,
-    /// Why, in their words.
+    /// The reason given.
     pub reason: Option<String>,
 }
 
-/// What people did to an item, oldest first.
-pub async fn of_item(pool: &PgPool, work_table: &str, id: i64) -> Result<Vec<Audited>> {
-    Ok(sqlx::query_as(OF_ITEM)
+/// Returns the actions on an item, oldest first.
+pub async fn list(pool: &PgPool, work_table: &str, id: i64) -> Result<Vec<AuditRecord>> {
+    Ok(sqlx::query_as(SELECT)
         .bind(work_table)
         .bind(id)
         .fetch_all(pool)
         .await?)
 }
 
-/// What was done to which items.
+/// An action on some items.
 #[derive(Debug, Clone, Copy)]
 pub struct AuditEntry<'a> {
-    /// The verb, e.g. `redrive`.
+    /// The action, e.g. `redrive`.
     pub action: &'static str,
     /// The work table.
     pub table: &'static str,
@@ -45,23 +45,26 @@ pub struct AuditEntry<'a> {
     pub items: &'a [i64],
 }
 
-/// Writes a deed down, in the transaction that does it. Nothing changed, nothing written.
+/// Records an action in the transaction that performs it. Records nothing if nothing changed.
 pub async fn record(
     transaction: &mut PgConnection,
     operator: &Operator,
-    deed: AuditEntry<'_>,
+    entry: AuditEntry<'_>,
 ) -> Result<()> {
     if operator.name.trim().is_empty() {
-        return Err(Error::invalid("operator", "the audit needs a name"));
+        return Err(Error::invalid(
+            "operator",
+            "must not be empty: the audit needs a name",
+        ));
     }
-    if deed.items.is_empty() {
+    if entry.items.is_empty() {
         return Ok(());
     }
     sqlx::query(INSERT)
         .bind(crate::failure::storable(&operator.name, 200))
-        .bind(deed.action)
-        .bind(deed.table)
-        .bind(deed.items)
+        .bind(entry.action)
+        .bind(entry.table)
+        .bind(entry.items)
         .bind(
             operator
                 .reason

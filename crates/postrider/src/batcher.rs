@@ -42,9 +42,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::task::TaskTracker;
 
-use crate::catch_panic::catch_panic;
 use crate::conn::{CALL_TIMEOUT, IDLE_TIMEOUT, StickyConn, timed_out};
 use crate::error::is_conflict;
+use crate::internal::catch_panic;
 use crate::{Error, lock_wait};
 
 /// The failure of a batch, which is the answer to many callers.
@@ -336,8 +336,8 @@ impl BatchError for crate::ledger::LedgerError {
     fn is_rejection(&self) -> bool {
         match self {
             Self::Busy { .. } => true,
-            Self::Engine(error) => error.is_rejection(),
-            Self::Unknown(_) | Self::NotNow { .. } => false,
+            Self::Other(error) => error.is_rejection(),
+            Self::Unknown(_) | Self::WrongState { .. } => false,
         }
     }
 
@@ -347,11 +347,11 @@ impl BatchError for crate::ledger::LedgerError {
                 retry_after: *retry_after,
             },
             Self::Unknown(key) => Self::Unknown(key.clone()),
-            Self::NotNow { key, state } => Self::NotNow {
+            Self::WrongState { key, state } => Self::WrongState {
                 key: key.clone(),
                 state: *state,
             },
-            Self::Engine(error) => Self::Engine(error.duplicate()),
+            Self::Other(error) => Self::Other(error.duplicate()),
         }
     }
 }

@@ -1,12 +1,26 @@
-//! Circuit breakers: a dependency that is down is left alone for a while.
+//! Circuit breakers: a dependency that is down isn't called for a while.
 //!
-//! The promise: after `threshold` signs in a row that a dependency is unavailable, nobody calls it for `open_for`; then
-//! one probe at a time finds out whether it is back. Work that meets an open breaker waits and spends no attempt. Only
-//! what says something about the dependency counts (connection errors, time-outs, 429, 503); an answer about one item,
-//! even a 500 or a 4xx, shows that it is there.
+//! After `threshold` consecutive signs that a dependency is unavailable, nobody calls it for `open_for`; then one probe
+//! at a time checks whether it is back. Work that meets an open breaker waits and spends no attempt. Only signs about
+//! the dependency itself count (connection errors, timeouts, 429, 503); an answer about one item, even a 500 or a 4xx,
+//! shows that it is available.
 //!
-//! The machine lives in each process and asks nobody. Its transitions, and nothing else, are written to
-//! `postrider.breaker` in the background, so that all processes' breakers can be seen in one place.
+//! Each process has its own state machine, which needs no coordination. Only its transitions are written to
+//! `postrider.breaker`, in the background, so that the breakers of all processes can be seen in one place.
+//!
+//! ```
+//! use postrider::breaker::{Breakers, Outcome, Settings};
+//!
+//! # tokio_test(async {
+//! let breakers = Breakers::new(Settings::default());
+//! let api = breakers.get("case API");
+//! if let Ok(permit) = api.permit() {
+//!     // Call the dependency, then report what the call showed.
+//!     permit.report(Outcome::of_status(503));
+//! }
+//! # });
+//! # fn tokio_test(f: impl Future) { let _ = f; }
+//! ```
 
 mod machine;
 mod publish;
@@ -22,13 +36,13 @@ pub use machine::{Decision, Machine, Outcome, Pass, Settings, State};
 use publish::Board;
 pub use publish::{BreakerRow, all, publish};
 
-/// The breaker is open: come again later, and do not count this as an attempt.
+/// The breaker is open: retry later, without spending an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("calls to {dependency} are suspended because it is unavailable; try again in {} ms", retry_after.as_millis())]
 pub struct Open {
-    /// What is unavailable.
+    /// The unavailable dependency.
     pub dependency: String,
-    /// When to come again.
+    /// When to retry.
     pub retry_after: Duration,
 }
 
@@ -41,7 +55,7 @@ pub struct Breakers {
 }
 
 impl Breakers {
-    /// Breakers with these settings, unless a dependency has its own.
+    /// Creates breakers with these settings, unless a dependency has its own.
     #[must_use]
     pub fn new(defaults: Settings) -> Self {
         Self {
@@ -50,13 +64,13 @@ impl Breakers {
         }
     }
 
-    /// The breaker of this dependency, with the common settings if it is new.
+    /// Returns the breaker of this dependency, with the common settings if it is new.
     #[must_use]
     pub fn get(&self, dependency: &str) -> Arc<Breaker> {
         self.get_with(dependency, self.defaults)
     }
 
-    /// The breaker of this dependency, with settings of its own if it is new.
+    /// Returns the breaker of this dependency, with its own settings if it is new.
     #[must_use]
     pub fn get_with(&self, dependency: &str, settings: Settings) -> Arc<Breaker> {
         let mut all = lock(&self.all);
@@ -83,7 +97,7 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// May the dependency be called now? Report what came of it through the permit.
+    /// Asks for a call. Report the outcome through the permit.
     pub fn permit(self: &Arc<Self>) -> Result<Permit, Open> {
         let mut machine = lock(&self.machine);
         let before = machine.state();
@@ -101,19 +115,19 @@ impl Breaker {
         }
     }
 
-    /// Calls the dependency if that is allowed, and judges the result.
+    /// Calls the dependency if allowed, and classifies the result.
     pub async fn call<T>(
         self: &Arc<Self>,
         work: impl Future<Output = T>,
-        judge: impl FnOnce(&T) -> Outcome,
+        classify: impl FnOnce(&T) -> Outcome,
     ) -> Result<T, Open> {
         let permit = self.permit()?;
         let result = work.await;
-        permit.report(judge(&result));
+        permit.report(classify(&result));
         Ok(result)
     }
 
-    /// The state right now.
+    /// The current state.
     #[must_use]
     pub fn state(&self) -> State {
         lock(&self.machine).state()
@@ -129,7 +143,7 @@ impl Breaker {
         self.announce(before, &machine);
     }
 
-    /// Tells the world of a transition, if there was one.
+    /// Announces a transition, if there was one.
     fn announce(&self, before: State, machine: &Machine) {
         let state = machine.state();
         if state == before {
@@ -157,9 +171,9 @@ impl Breaker {
     }
 }
 
-/// The right to make one call. Dropping it without a report says nothing about the dependency.
+/// Permission for one call. Dropping it without a report says nothing about the dependency.
 #[derive(Debug)]
-#[must_use = "report what came of the call"]
+#[must_use = "report the outcome of the call"]
 pub struct Permit {
     breaker: Arc<Breaker>,
     pass: Option<Pass>,
@@ -182,12 +196,12 @@ impl Drop for Permit {
     }
 }
 
-/// Tokio's clock, which tests can hold still.
+/// Tokio's clock, which tests can pause.
 fn now() -> std::time::Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// No code panics between two writes to what these locks guard, so a poisoned one is as good as any.
+/// No code panics between two writes to what these locks guard, so a poisoned lock is fine.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,16 +1,16 @@
-//! Dead letters: one view across all work tables, of what was given up, why, and what became of it.
+//! Dead letters: one view across all work tables of what failed permanently, why, and what happened to it.
 //!
-//! [`DeadLetters`] is made over the tables of a program. It lists, groups by cause, shows one with its whole history,
-//! and lets an operator redrive or archive, one or many by filter, at a pace that the handlers can bear. Every such
-//! deed is audited in the transaction that does it.
+//! [`DeadLetters`] covers the tables of a program. It lists, groups by cause, shows one item with its whole history,
+//! and lets an operator redrive or archive, one or many by filter, rate-limited. Every such action is audited in the
+//! transaction that performs it.
 //!
-//! A hundred thousand dead letters are listed, filtered and counted by index: each table's own `cause` column, which
-//! only dead items have, tells them from all that is finished.
+//! A hundred thousand dead letters are listed, filtered and counted by index: only dead items have a value in their
+//! table's `cause` column.
 
 mod filter;
 mod groups;
 mod operation;
-mod query;
+pub(crate) mod query;
 mod remote_tables;
 mod step;
 
@@ -21,14 +21,12 @@ use sqlx::{AssertSqlSafe, PgExecutor, PgPool};
 
 pub use filter::{Cursor, Filter};
 pub use groups::Group;
-pub use operation::{Action, Operation, Order, Total};
-#[doc(hidden)]
-pub use query::is_dead;
+pub use operation::{Action, Operation, OperationRequest, Total};
 pub use step::Step;
 
-use crate::attempts::{self, Attempt};
-use crate::audit::{self, Audited};
+use crate::audit::{self, AuditRecord};
 use crate::conn::{CALL_TIMEOUT, with_timeout};
+use crate::internal::attempts::{self, Attempt};
 use crate::lease::{Queue, WorkTable};
 use crate::{Error, Result};
 
@@ -38,33 +36,33 @@ delete from postrider.archive where ctid = any(array(
 
 const EXPLAIN: &str = "explain (analyze, buffers, timing off) ";
 
-/// An item that was given up.
+/// An item that failed permanently.
 #[derive(Debug, Clone, PartialEq, sqlx::FromRow)]
 pub struct DeadLetter {
-    /// Its work table.
+    /// Work table.
     pub work_table: String,
-    /// Its id there.
+    /// Id in the work table.
     pub id: i64,
-    /// Its kind; empty where the table has one kind only.
+    /// Kind; empty if the table has a single kind.
     pub kind: String,
-    /// Failed attempts.
+    /// Number of failed attempts.
     pub attempts: i32,
-    /// Lost workers.
+    /// Number of lost workers.
     pub losses: i32,
-    /// The last failure's code.
+    /// Code of the last failure.
     pub code: String,
-    /// Its category.
+    /// Category of the last failure.
     pub category: Option<String>,
-    /// Its message.
+    /// Message of the last failure.
     pub message: Option<String>,
-    /// What it has in common with others: its failure's code and message without the particulars.
+    /// The failure's signature: its code and message without the particulars, the same for equal failures.
     pub cause: String,
-    /// When it was given up.
+    /// When it was marked dead.
     pub died_at: OffsetDateTime,
 }
 
 impl DeadLetter {
-    /// Where the next page of a listing begins.
+    /// Cursor to continue a listing after this item.
     #[must_use]
     pub fn cursor(&self) -> Cursor {
         Cursor {
@@ -74,8 +72,8 @@ impl DeadLetter {
         }
     }
 
-    /// Its place in a listing across databases, where the newest is the greatest; as SQL sorts those of one.
-    fn place(&self) -> (OffsetDateTime, &str, i64) {
+    /// Sort key across databases, newest greatest; the same order as in SQL.
+    fn sort_key(&self) -> (OffsetDateTime, &str, i64) {
         (self.died_at, &self.work_table, self.id)
     }
 }
@@ -83,16 +81,16 @@ impl DeadLetter {
 /// An item, its whole row and its history.
 #[derive(Debug, Clone)]
 pub struct Detail {
-    /// Is it dead now?
+    /// Whether it is dead now.
     pub dead: bool,
-    /// The row as it stands, as JSON.
+    /// The current row, as JSON.
     pub row: serde_json::Value,
-    /// What its handler reads.
+    /// The payload that its handler reads.
     pub payload: serde_json::Value,
-    /// What was tried, oldest first.
+    /// Attempts, oldest first.
     pub attempts: Vec<Attempt>,
-    /// What people did to it, oldest first.
-    pub audit: Vec<Audited>,
+    /// Operator actions, oldest first.
+    pub audit: Vec<AuditRecord>,
 }
 
 /// The dead letters of these tables.
@@ -100,32 +98,35 @@ pub struct Detail {
 pub struct DeadLetters {
     queues: Vec<Queue>,
     guards: Vec<(&'static str, &'static str)>,
-    elsewhere: Vec<(&'static str, PgPool)>,
+    remote: Vec<(&'static str, PgPool)>,
 }
 
 impl DeadLetters {
-    /// A view across these tables.
+    /// Creates a view across these tables.
     pub fn new(tables: impl IntoIterator<Item = &'static WorkTable>) -> Result<Self> {
         let tables: Vec<&'static WorkTable> = tables.into_iter().collect();
         if tables.is_empty() {
-            return Err(Error::invalid("tables", "name at least one work table"));
+            return Err(Error::invalid(
+                "tables",
+                "must contain at least one work table",
+            ));
         }
         Ok(Self {
             queues: tables.into_iter().map(Queue::new).collect::<Result<_>>()?,
             guards: Vec::new(),
-            elsewhere: Vec::new(),
+            remote: Vec::new(),
         })
     }
 
-    /// Items of this table may be stale: they are redriven only if the operator has confirmed that, and only those that
-    /// this SQL function, given ids, makes ready for it and returns.
+    /// Guards a table whose items may be stale: they are redriven only if the operator has confirmed that, and only
+    /// those that this SQL function, given ids, prepares and returns.
     #[must_use]
     pub fn guard(mut self, work_table: &'static str, function: &'static str) -> Self {
         self.guards.push((work_table, function));
         self
     }
 
-    /// The newest first; go on with the last one's [`DeadLetter::cursor`].
+    /// Lists dead letters, newest first. Continue with the last one's [`DeadLetter::cursor`].
     pub async fn list(
         &self,
         executor: impl PgExecutor<'_>,
@@ -134,12 +135,12 @@ impl DeadLetters {
         limit: u32,
     ) -> Result<Vec<DeadLetter>> {
         let mut found: Vec<DeadLetter> = Vec::new();
-        if let Some(mut query) = query::list("", &self.at_home(filter), filter, after, limit) {
+        if let Some(mut query) = query::list("", &self.local_tables(filter), filter, after, limit) {
             let query = query.build_query_as().persistent(false);
             found = query.fetch_all(executor).await?;
         }
         let mut merged = false;
-        for (table, pool) in self.away(filter) {
+        for (table, pool) in self.remote_tables(filter) {
             let Some(mut query) = query::list("", &[table], filter, after, limit) else {
                 continue;
             };
@@ -150,13 +151,13 @@ impl DeadLetters {
             merged = true;
         }
         if merged {
-            found.sort_by(|a, b| b.place().cmp(&a.place()));
+            found.sort_by(|a, b| b.sort_key().cmp(&a.sort_key()));
             found.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         }
         Ok(found)
     }
 
-    /// How the database finds a page at home, in its own words; for whoever looks at plans.
+    /// Explains how the database finds a page of local tables.
     pub async fn explain(
         &self,
         pool: &PgPool,
@@ -164,7 +165,8 @@ impl DeadLetters {
         after: Option<&Cursor>,
         limit: u32,
     ) -> Result<Vec<String>> {
-        let Some(mut query) = query::list(EXPLAIN, &self.at_home(filter), filter, after, limit)
+        let Some(mut query) =
+            query::list(EXPLAIN, &self.local_tables(filter), filter, after, limit)
         else {
             return Ok(Vec::new());
         };
@@ -175,26 +177,26 @@ impl DeadLetters {
             .await?)
     }
 
-    /// How many fit, counted up to this many.
-    pub async fn count(&self, pool: &PgPool, filter: &Filter, most: i64) -> Result<i64> {
-        let here = query::count(&self.at_home(filter), filter, most).map(|query| (query, pool));
+    /// Counts matching dead letters, up to a maximum.
+    pub async fn count(&self, pool: &PgPool, filter: &Filter, max: i64) -> Result<i64> {
+        let here = query::count(&self.local_tables(filter), filter, max).map(|query| (query, pool));
         let there = self
-            .away(filter)
-            .filter_map(|(table, pool)| Some((query::count(&[table], filter, most)?, pool)));
+            .remote_tables(filter)
+            .filter_map(|(table, pool)| Some((query::count(&[table], filter, max)?, pool)));
         let mut counted = 0;
         for (mut query, pool) in here.into_iter().chain(there) {
             let query = query.build_query_scalar::<i64>().persistent(false);
             counted += query.fetch_one(pool).await?;
         }
-        Ok(counted.min(most))
+        Ok(counted.min(max))
     }
 
-    /// One item with everything that is known about it, dead or not (any more).
+    /// Returns one item with everything known about it, dead or not (any more).
     pub async fn show(&self, pool: &PgPool, work_table: &str, id: i64) -> Result<Option<Detail>> {
         let Some(queue) = self.queue(work_table) else {
             return Ok(None);
         };
-        let pool = self.place(work_table).unwrap_or(pool);
+        let pool = self.remote_pool(work_table).unwrap_or(pool);
         let row: Option<(bool, serde_json::Value, Option<serde_json::Value>)> =
             sqlx::query_as(AssertSqlSafe(query::show(queue.table())))
                 .bind(id)
@@ -208,11 +210,11 @@ impl DeadLetters {
             row,
             payload: payload.unwrap_or_default(),
             attempts: attempts::attempts(pool, work_table, id).await?,
-            audit: audit::of_item(pool, work_table, id).await?,
+            audit: audit::list(pool, work_table, id).await?,
         }))
     }
 
-    /// Forgets up to `limit` archived items of this database that were laid to rest longer ago than `keep`.
+    /// Deletes up to `limit` archived items of this database that were archived longer ago than `keep`.
     pub async fn prune_archive(&self, pool: &PgPool, keep: Duration, limit: u32) -> Result<u64> {
         let done = sqlx::query(PRUNE_ARCHIVE)
             .bind(keep.as_secs_f64())

@@ -1,8 +1,16 @@
-//! The digest of a request: SHA-256 over its RFC 8785 canonical form.
+//! Digest of a request: SHA-256 over its RFC 8785 canonical form.
 //!
-//! Two requests have the same digest exactly when they mean the same: the order of keys, white space and the way
-//! characters are escaped do not matter. RFC 8785 prints every number as a double, hence numbers that a double can't
-//! hold are refused instead of being rounded (`9007199254740993` would become `…992`); exact decimals belong in strings.
+//! Two requests have the same digest exactly when they mean the same: the order of keys, white space and escaping don't
+//! matter. RFC 8785 prints every number as a double, so numbers that a double can't hold are rejected instead of being
+//! rounded (`9007199254740993` would become `…992`); put exact decimals in strings.
+//!
+//! ```
+//! use postrider::digest::Digest;
+//!
+//! let one = Digest::of_json(r#"{ "b": 1, "a": 2 }"#)?;
+//! assert_eq!(one, Digest::of_json(r#"{"a":2,"b":1.0}"#)?);
+//! # Ok::<(), postrider::digest::DigestError>(())
+//! ```
 
 mod exact;
 mod form;
@@ -24,36 +32,36 @@ pub enum DigestError {
         "the number {number} at {path} has more digits than JSON numbers keep; write it as a string"
     )]
     Inexact {
-        /// Where it is, as a JSON pointer (`/items/0/price`; empty for the whole document).
+        /// Its position, as a JSON pointer (`/items/0/price`; empty for the whole document).
         path: String,
-        /// What it says, shortened if it is long.
+        /// Its text, shortened if it is long.
         number: String,
     },
-    /// The same key twice: which of them counts is anybody's guess.
-    #[error("the key at {path} is given twice; remove one of the two")]
+    /// A key occurs twice, so its value is ambiguous.
+    #[error("the key at {path} occurs twice; remove one of the two")]
     DuplicateKey {
         /// The key, as a JSON pointer.
         path: String,
     },
-    /// It is not JSON, or it can't be written as JSON.
-    #[error("no canonical JSON can be made of it: {0}")]
+    /// It isn't JSON, or can't be serialized as JSON.
+    #[error("it has no canonical JSON form: {0}")]
     Json(#[from] serde_json::Error),
 }
 
 /// The RFC 8785 canonical form of a value.
 pub fn canonical(value: &impl Serialize) -> Result<Vec<u8>, DigestError> {
-    // By way of the text: there, integers of any size still have all their digits.
+    // By way of the text, in which integers of any size still have all their digits.
     canonical_form(&serde_json::to_string(value)?)
 }
 
 /// The RFC 8785 canonical form of a JSON text.
 pub fn canonical_json(text: &str) -> Result<Vec<u8>, DigestError> {
-    // Syntax first, then what the syntax hides; only then numbers are turned into doubles.
+    // Syntax first, then what the syntax hides; only then are numbers turned into doubles.
     serde_json::from_str::<serde::de::IgnoredAny>(text)?;
     canonical_form(text)
 }
 
-/// Of a text that certainly is JSON.
+/// The canonical form of a text that is certainly JSON.
 fn canonical_form(text: &str) -> Result<Vec<u8>, DigestError> {
     exact::check(text)?;
     let value: serde_json::Value = serde_json::from_str(text)?;
@@ -85,7 +93,7 @@ impl Digest {
         &self.0
     }
 
-    /// A stored digest; none if it has not 32 bytes.
+    /// A stored digest; None if it isn't 32 bytes long.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self)
@@ -105,7 +113,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// Text that is not a digest.
+/// Text that isn't a digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a digest has 64 hexadecimal digits")]
 pub struct NotADigest;

@@ -1,7 +1,7 @@
-//! What can go wrong in the engine, as values.
+//! Errors of the library.
 //!
-//! Three tiers: what the caller did (`Invalid`, `LostLease`), what the schema says (`Migrate`), and what the
-//! database says (`Database`). Sources are kept, so that a log line can show the whole chain.
+//! Three tiers: what the caller did (`Invalid`, `LostLease`), what the schema says (`Migrate`), and what the database
+//! says (`Database`). Sources are kept, so that a log line can show the whole chain.
 
 use crate::inbox::InboxError;
 use crate::lease::LostLease;
@@ -9,48 +9,49 @@ use crate::ledger::LedgerError;
 use crate::migrate::MigrateError;
 use crate::transport::TransportError;
 
-/// The result of an engine call.
+/// Result of a call to the library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Any failure of an engine call.
+/// Any failure of a call to the library.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The database refused, or could not be reached.
+    /// The database rejected the call or could not be reached.
     #[error("the database call failed: {0}")]
     Database(#[from] sqlx::Error),
 
-    /// The schema does not fit this program.
+    /// The schema doesn't match this program.
     #[error(transparent)]
     Migrate(#[from] MigrateError),
 
-    /// The lease is no longer the caller's: nothing was changed, and the transaction must be rolled back.
+    /// The lease is lost: nothing was changed, and the transaction must be rolled back.
     #[error(transparent)]
     LostLease(#[from] LostLease),
 
-    /// The caller gave a value that the engine refuses.
+    /// The caller passed an invalid value.
     #[error("{field}: {problem}")]
     Invalid {
-        /// The argument in question.
+        /// Name of the argument.
         field: &'static str,
-        /// What is wrong with it and what would be right.
+        /// What is wrong with it, and what would be right.
         problem: String,
     },
 
-    /// A stored row can't be read back: it was written by something else than the engine.
+    /// A stored row can't be read: something else wrote it.
     #[error("stored data of {what} can't be read: {problem}")]
     Unreadable {
-        /// The table or column in question.
+        /// The table or column.
         what: &'static str,
         /// What was found.
         problem: String,
     },
 
-    /// A test made a crash point fail; never in a release.
+    /// A test made a crash point fail; never in a release build.
     #[error(transparent)]
     Injected(#[from] postrider_crashpoint::Injected),
 
-    /// The engine itself panicked in this call: a bug. What the call held is found again when its leases have run out.
+    /// The library panicked in this call, which is a bug. Items that the call held are found again when their leases
+    /// expire.
     #[error("{0} panicked, which is a bug; nothing is lost, please report it")]
     Panicked(&'static str),
 
@@ -58,13 +59,13 @@ pub enum Error {
     #[error(transparent)]
     Transport(#[from] TransportError),
 
-    /// The part of the program that would have done this has stopped.
-    #[error("{0} has stopped; no more work is taken")]
+    /// The task that would have done this has stopped.
+    #[error("{0} has stopped and accepts no more work")]
     Stopped(&'static str),
 }
 
 impl Error {
-    /// An [`Error::Invalid`].
+    /// Creates an [`Error::Invalid`].
     pub fn invalid(field: &'static str, problem: impl Into<String>) -> Self {
         Self::Invalid {
             field,
@@ -72,16 +73,17 @@ impl Error {
         }
     }
 
-    /// Did the server itself say no, so that nothing was committed and the same again would be refused again? After anything
-    /// else, a broken connection above all, nobody knows.
+    /// Whether the server rejected the call, so that nothing was committed and repeating it would be rejected again.
+    /// After any other error, such as a broken connection, the outcome is unknown.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Database(sqlx::Error::Database(_))) && !self.is_transient()
     }
 
-    /// Would the same call have a chance if it were repeated a little later?
+    /// Whether the same call may succeed if it is repeated a little later.
     ///
-    /// True for lost connections, a full pool, a server that starts or stops, deadlocks and serialization failures.
+    /// True for lost connections, an exhausted pool, a server that starts or stops, deadlocks and serialization
+    /// failures.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -99,7 +101,7 @@ impl Error {
     }
 }
 
-/// Is there, anywhere in this chain of causes, the database saying "not now"?
+/// Whether any error in this chain is a transient one of the database.
 pub(crate) fn is_transient(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -115,7 +117,7 @@ pub(crate) fn is_transient(error: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
-/// Is this the database's way of saying "not now"?
+/// Whether the database may accept the same call later.
 #[must_use]
 pub fn database_is_transient(error: &sqlx::Error) -> bool {
     match error {
@@ -128,7 +130,7 @@ pub fn database_is_transient(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Two transactions stood in each other's way and the server chose this one to give in: repeating it at once is right.
+/// Whether the server chose this transaction as the victim of a conflict: repeating it at once is right.
 #[must_use]
 pub fn is_conflict(error: &sqlx::Error) -> bool {
     error
@@ -138,7 +140,7 @@ pub fn is_conflict(error: &sqlx::Error) -> bool {
 }
 
 fn is_transient_code(code: &str) -> bool {
-    // 08 connection, 40 conflict, 53 resources, 57P0x shutdown and start, 55P03 lock not had in time.
+    // 08 connection, 40 conflict, 53 resources, 57P0x shutdown and start, 55P03 lock timeout.
     code.starts_with("08")
         || code.starts_with("40")
         || code.starts_with("53")

@@ -1,7 +1,7 @@
 //! Why an attempt failed: a code for programs, a category that decides what happens next, a message for people.
 //!
-//! Whatever a handler or an outside party says, a [`Failure`] can be stored and shown: the code is short and plain,
-//! the message is free of secrets, of characters that PostgreSQL refuses and of endless text.
+//! Whatever a handler or an outside party reports, a [`Failure`] can be stored and shown: the code is short and plain,
+//! and the message is free of secrets, bounded, and without characters that PostgreSQL rejects.
 
 mod redact;
 mod signature;
@@ -11,28 +11,28 @@ use std::{fmt, str::FromStr};
 pub use redact::redact;
 pub use signature::signature;
 
-/// The longest message that is kept, in bytes; the rest is cut off with a mark.
+/// Maximum length of a message in bytes; longer ones are truncated with a mark.
 pub const MAX_MESSAGE: usize = 2_000;
 
-/// The longest code that is kept, in bytes.
+/// Maximum length of a code in bytes.
 pub const MAX_CODE: usize = 64;
 
-/// What kind of failure it was, hence whether another attempt makes sense.
+/// The kind of failure, which decides whether another attempt makes sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Category {
-    /// The way to the other side is disturbed: transient.
+    /// The network is disturbed: transient.
     Network,
-    /// The other side, or ours, is in trouble, or nobody knows: transient.
+    /// The other system or ours has a problem, or the cause is unknown: transient.
     System,
     /// The item itself is wrong: permanent.
     Data,
-    /// The caller may not do this: permanent.
+    /// The caller isn't allowed to do this: permanent.
     Auth,
 }
 
 impl Category {
-    /// May another attempt succeed without anybody changing anything?
+    /// Whether another attempt may succeed without any change.
     #[must_use]
     pub const fn is_transient(self) -> bool {
         match self {
@@ -43,8 +43,8 @@ impl Category {
 
     /// The category of a well-known code; an unknown one is [`Category::System`].
     ///
-    /// HTTP status codes are known as such: 408, 425, 429, 502, 503 and 504 are about the way or the moment,
-    /// 401, 403 and 407 about the caller, the other 4xx about the item.
+    /// HTTP status codes are classified by meaning: 408, 425, 429, 502, 503 and 504 are about the network or the
+    /// moment, 401, 403 and 407 about the caller, the other 4xx about the item.
     #[must_use]
     pub fn of_code(code: &str) -> Self {
         match code {
@@ -59,7 +59,7 @@ impl Category {
         }
     }
 
-    /// The category of an HTTP status that is not a success.
+    /// The category of an HTTP status that isn't a success.
     #[must_use]
     pub const fn of_status(status: u16) -> Self {
         match status {
@@ -90,7 +90,7 @@ impl fmt::Display for Category {
 
 /// A stored category that no version of the program has written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no failure category; known are NETWORK, SYSTEM, DATA and AUTH")]
+#[error("{0:?} is not a failure category; use NETWORK, SYSTEM, DATA or AUTH")]
 pub struct UnknownCategory(String);
 
 impl FromStr for Category {
@@ -113,13 +113,13 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure whose category follows from its code (see [`Category::of_code`]).
+    /// Creates a failure whose category follows from its code (see [`Category::of_code`]).
     #[must_use]
     pub fn new(code: &str, message: impl fmt::Display) -> Self {
         Self::with_category(code, Category::of_code(code), message)
     }
 
-    /// A failure whose category the caller knows better.
+    /// Creates a failure with an explicit category.
     #[must_use]
     pub fn with_category(code: &str, category: Category, message: impl fmt::Display) -> Self {
         Self {
@@ -129,14 +129,14 @@ impl Failure {
         }
     }
 
-    /// A failure made from an error and everything that caused it.
+    /// Creates a failure from an error and its chain of sources.
     #[must_use]
     pub fn from_error(code: &str, error: &(dyn std::error::Error + 'static)) -> Self {
         let mut text = error.to_string();
         let mut source = error.source();
         while let Some(cause) = source {
             let cause_text = cause.to_string();
-            // Many errors repeat their cause in their own text.
+            // Many errors repeat their source in their own text.
             if !text.contains(&cause_text) {
                 text.push_str(": ");
                 text.push_str(&cause_text);
@@ -152,25 +152,25 @@ impl Failure {
         &self.code
     }
 
-    /// What kind of failure it was.
+    /// The category.
     #[must_use]
     pub const fn category(&self) -> Category {
         self.category
     }
 
-    /// The explanation, free of secrets.
+    /// The message, free of secrets.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// May another attempt succeed?
+    /// Whether another attempt may succeed.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
         self.category.is_transient()
     }
 
-    /// The group that this failure belongs to: its code and its message without the particulars.
+    /// The group of this failure: its code and its message without the particulars.
     #[must_use]
     pub fn signature(&self) -> String {
         format!("{}: {}", self.code, signature(&self.message))
@@ -185,14 +185,14 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// A message that may be stored: secrets taken out, then [`storable`].
+/// A message that may be stored: secrets redacted, then [`storable`].
 #[must_use]
 pub fn clean_message(text: &str) -> String {
-    // Far more than is kept, so that cutting first can't turn a secret into something no pattern knows.
+    // Far more than is kept, so that truncating first can't turn a secret into something that no pattern matches.
     storable(&redact(cut(text, MAX_MESSAGE * 8)), MAX_MESSAGE)
 }
 
-/// Text that PostgreSQL accepts: no NUL, no other control characters than line feed and tab, at most `max` bytes.
+/// Text that PostgreSQL accepts: no NUL, no control characters but line feed and tab, at most `max` bytes.
 #[must_use]
 pub fn storable(text: &str, max: usize) -> String {
     const MARK: &str = "…";

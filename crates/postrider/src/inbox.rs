@@ -1,11 +1,25 @@
-//! The inbox: a message that comes twice has one effect.
+//! The inbox: a message delivered twice has one effect.
 //!
-//! The promise: [`Inbox::first_time`] says yes once per consumer and message, for the transaction that commits. It is
-//! called in the transaction of the effect, so that both or neither happen; a crash in between leaves no trace and the
-//! redelivery is the first time again. A duplicate that comes at the same moment waits for the other's commit.
+//! [`Inbox::first_time`] returns true once per consumer and message, for the transaction that commits. Call it in the
+//! effect's transaction, so that both or neither happen. A crash in between leaves no trace, and the redelivery is the
+//! first time again. A duplicate that arrives at the same moment waits for the other's commit.
 //!
-//! Ids are kept for a retention time. It must be longer than the longest way by which a message can come back: the
-//! publisher's retries, the time that a dead letter may lie before it is redriven, and the transport's replay.
+//! Ids are kept for a retention time. It must exceed the longest way by which a message can come back: the publisher's
+//! retries, the time a dead letter may wait for its redrive, and the transport's replay.
+//!
+//! ```no_run
+//! use postrider::inbox::Inbox;
+//!
+//! # async fn example(pool: &sqlx::PgPool, message: &str) -> Result<(), Box<dyn std::error::Error>> {
+//! let inbox = Inbox::new("billing")?;
+//! let mut tx = pool.begin().await?;
+//! if inbox.first_time(&mut tx, message).await? {
+//!     sqlx::query("update account set balance = balance - 5").execute(&mut *tx).await?;
+//! }
+//! tx.commit().await?;
+//! # Ok(())
+//! # }
+//! ```
 
 use std::{collections::HashSet, time::Duration};
 
@@ -13,51 +27,51 @@ use sqlx::{PgConnection, PgPool};
 
 use crate::{Error, lock_wait};
 
-/// How long ids are kept if nobody says otherwise.
+/// Default retention of ids.
 pub const RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// No retention is shorter than this: retries alone may take that long.
+/// Minimum retention: retries alone may take this long.
 pub const MIN_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Waits for a transaction that is just taking in the same message; `lock_timeout` bounds that.
+/// Waits for a transaction that is handling the same message; bounded by `lock_timeout`.
 const FIRST_TIME: &str = "
-with patience as materialized (select set_config('lock_timeout', $3, true)),
+with bound as materialized (select set_config('lock_timeout', $3, true)),
      first as (insert into postrider.inbox (consumer, message_id)
-               select $1, $2 from patience
+               select $1, $2 from bound
                on conflict (consumer, message_id) do nothing
                returning 1)
 select count(*) from first";
 
 /// Sorted, so that two batches with the same ids wait for each other instead of deadlocking.
 const FIRST_TIMES: &str = "
-with patience as materialized (select set_config('lock_timeout', $3, true)),
+with bound as materialized (select set_config('lock_timeout', $3, true)),
      first as (insert into postrider.inbox (consumer, message_id)
-               select distinct $1, wanted.id from patience, unnest($2::text[]) as wanted (id)
+               select distinct $1, wanted.id from bound, unnest($2::text[]) as wanted (id)
                order by 2
                on conflict (consumer, message_id) do nothing
                returning message_id)
 select message_id from first";
 
-/// A bounded piece of the oldest ids, by the index on `received_at`.
-const FORGET: &str = "
+/// A bounded number of the oldest ids, by the index on `received_at`.
+const DELETE_EXPIRED: &str = "
 delete from postrider.inbox where ctid = any (array(
     select ctid from postrider.inbox
     where received_at < clock_timestamp() - make_interval(secs => $1)
     order by received_at limit $2
     for update skip locked))";
 
-/// Why the inbox could not answer.
+/// Errors of the inbox.
 #[derive(Debug, thiserror::Error)]
 pub enum InboxError {
-    /// The same message is being handled right now and that takes longer than we wait. The transaction is aborted;
-    /// have the message delivered again later.
+    /// The same message is being handled and that takes longer than we wait. The transaction is aborted; have the
+    /// message redelivered later.
     #[error(
-        "the message is being handled by another consumer of the same name; have it delivered again later"
+        "the message is being handled by another consumer of the same name; have it redelivered later"
     )]
     Busy,
     /// The database failed, or the id can't be stored.
     #[error(transparent)]
-    Engine(#[from] Error),
+    Other(#[from] Error),
 }
 
 impl From<sqlx::Error> for InboxError {
@@ -65,7 +79,7 @@ impl From<sqlx::Error> for InboxError {
         if lock_wait::ran_out(&error) {
             Self::Busy
         } else {
-            Self::Engine(Error::Database(error))
+            Self::Other(Error::Database(error))
         }
     }
 }
@@ -74,30 +88,30 @@ impl From<sqlx::Error> for InboxError {
 #[derive(Debug, Clone)]
 pub struct Inbox {
     consumer: String,
-    patience: Duration,
+    lock_timeout: Duration,
 }
 
 impl Inbox {
-    /// The inbox of the consumer with this name; all processes of one consumer use the same name.
+    /// Creates the inbox of the consumer with this name; all processes of one consumer use the same name.
     pub fn new(consumer: impl Into<String>) -> Result<Self, Error> {
         let consumer = consumer.into();
         check("consumer", &consumer, 100)?;
         Ok(Self {
             consumer,
-            patience: Duration::from_secs(5),
+            lock_timeout: Duration::from_secs(5),
         })
     }
 
-    /// How long to wait for a duplicate that is being handled; 5 s by default.
+    /// Sets how long to wait for a duplicate that is being handled (default 5 s).
     #[must_use]
-    pub const fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub const fn lock_timeout(mut self, lock_timeout: Duration) -> Self {
+        self.lock_timeout = lock_timeout;
         self
     }
 
-    /// Is this the first time that the message is taken in? If so, do its effect in the same transaction.
+    /// Returns whether this is the first time. If so, apply the effect in the same transaction.
     ///
-    /// The transaction keeps the inbox's patience as its `lock_timeout` to its end.
+    /// The transaction keeps this inbox's `lock_timeout` until its end.
     pub async fn first_time(
         &self,
         tx: &mut PgConnection,
@@ -107,15 +121,15 @@ impl Inbox {
         let first: i64 = sqlx::query_scalar(FIRST_TIME)
             .bind(&self.consumer)
             .bind(message_id)
-            .bind(lock_wait::setting(self.patience))
+            .bind(lock_wait::setting(self.lock_timeout))
             .fetch_one(tx)
             .await?;
         postrider_crashpoint::point!("inbox.taken").map_err(Error::from)?;
         Ok(first > 0)
     }
 
-    /// [`Inbox::first_time`] for many messages, with the answers in their order. An id that is in the batch twice is
-    /// new at its first place only.
+    /// [`Inbox::first_time`] for many messages, with answers in their order. An id that is in the batch twice is new at
+    /// its first position only.
     pub async fn first_times(
         &self,
         tx: &mut PgConnection,
@@ -127,7 +141,7 @@ impl Inbox {
         let fresh: Vec<String> = sqlx::query_scalar(FIRST_TIMES)
             .bind(&self.consumer)
             .bind(message_ids)
-            .bind(lock_wait::setting(self.patience))
+            .bind(lock_wait::setting(self.lock_timeout))
             .fetch_all(tx)
             .await?;
         let mut fresh: HashSet<String> = fresh.into_iter().collect();
@@ -135,7 +149,7 @@ impl Inbox {
     }
 }
 
-/// Forgets ids of all consumers that are older than the retention, in small pieces; returns how many.
+/// Deletes ids of all consumers that are older than the retention, in small batches; returns their number.
 pub async fn forget(pool: &PgPool, retention: Duration) -> Result<u64, Error> {
     const PIECE: i64 = 5_000;
     if retention < MIN_RETENTION {
@@ -145,7 +159,7 @@ pub async fn forget(pool: &PgPool, retention: Duration) -> Result<u64, Error> {
     }
     let mut forgotten = 0;
     loop {
-        let done = sqlx::query(FORGET)
+        let done = sqlx::query(DELETE_EXPIRED)
             .bind(retention.as_secs_f64())
             .bind(PIECE)
             .execute(pool)

@@ -1,16 +1,16 @@
-//! Leader leases: of all processes, one runs each periodic task.
+//! Leader election: of all processes, one runs each periodic task.
 //!
-//! The promise: at any moment at most one live lease per name, judged by the database's clock; kept by a heartbeat,
-//! given up on a clean stop, taken over by another process when the heartbeat stops. Each new leader has a higher
+//! At any moment there is at most one valid lease per name, by the database's clock. It is kept by a heartbeat,
+//! released on a clean stop, and taken over by another process when the heartbeat stops. Each new leader has a higher
 //! *term*.
 //!
-//! What is not promised: a leader that is paused (a stopped process, a stalled machine) does not know that it lost the
-//! lease, so two runners are possible for a while. Every periodic task must be safe to run twice at once; the lease only
-//! saves work. A task that can't be made so may fence itself: [`Leadership::fence`] in its transaction, or the term
-//! written beside its effects.
+//! What is not promised: a leader that is paused (a stopped process, a stalled machine) doesn't know that it lost the
+//! lease, so two runners are possible for a while. Every periodic task must be safe to run twice at once; the lease
+//! only saves work. A task that can't be made so can fence itself: [`Leadership::fence`] in its transaction, or the
+//! term stored with its effects.
 //!
-//! No session state is used, so a pooler in transaction mode is no obstacle. Give the leader a small pool of its own:
-//! a heartbeat that waits for a connection behind busy workers would cost the leadership.
+//! No session state is used, so a pooler in transaction mode works. Give the leader a small pool of its own: a
+//! heartbeat that waits for a connection behind busy workers would cost the leadership.
 
 mod periodic;
 
@@ -23,7 +23,7 @@ pub use periodic::{Periodic, Tick, run_periodic};
 
 use crate::{Error, lock_wait};
 
-/// Takes a vacant or expired lease. The clock is read after a competing campaign has let go of the row.
+/// Takes a vacant or expired lease. The clock is read after a competing candidate has released the row.
 const CAMPAIGN: &str = "
 insert into postrider.leader as l (name, holder, term, until)
 values ($1, $2, 1, clock_timestamp() + make_interval(secs => $3))
@@ -33,11 +33,12 @@ on conflict (name) do update
    where l.until is null or l.until < clock_timestamp()
 returning term";
 
-/// Waiting candidates only read, so that they do not churn the row.
+/// Waiting candidates only read, so that they don't churn the row.
 const IS_HELD: &str = "
 select exists (select from postrider.leader where name = $1 and until >= clock_timestamp())";
 
-/// The term alone is the fence: nobody else ever gets the same one. A late renewal is fine as long as nobody took over.
+/// The term alone is the fence: no other leader ever gets the same one. A late renewal is fine unless somebody took
+/// over.
 const RENEW: &str = "
 update postrider.leader set until = clock_timestamp() + make_interval(secs => $3), heartbeat = clock_timestamp()
 where name = $1 and term = $2 and holder is not null";
@@ -46,8 +47,8 @@ const RESIGN: &str = "
 update postrider.leader set holder = null, until = null, heartbeat = clock_timestamp()
 where name = $1 and term = $2 and holder is not null";
 
-/// A share lock: whoever wants to take over waits until the task's transaction has ended. So that a paused leader can't
-/// hold it for ever, the server ends the session when it idles for longer than a lease.
+/// A share lock: a takeover waits until the task's transaction has ended. A paused leader can't hold it forever,
+/// because the server ends the session when it idles for longer than a lease.
 const FENCE: &str = "
 with bound as materialized (select set_config('idle_in_transaction_session_timeout', $3, true)),
      current as materialized (select 1 from postrider.leader
@@ -67,22 +68,22 @@ pub struct Leader {
     lease: Duration,
 }
 
-/// The leadership was taken over, or given up.
+/// The leadership was taken over or resigned.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the leadership of {name} in term {term} is over; what was about to be done is the next leader's task"
+    "the leadership of {name} in term {term} is over; roll back and leave the task to the next leader"
 )]
 pub struct LostLeadership {
-    /// The periodic task.
+    /// Name of the periodic task.
     pub name: String,
     /// The term that ended.
     pub term: i64,
 }
 
-/// Why a fenced transaction may not go on.
+/// Why a fenced transaction may not continue.
 #[derive(Debug, thiserror::Error)]
 pub enum FenceError {
-    /// Somebody else leads now: roll back.
+    /// Another process leads now: roll back.
     #[error(transparent)]
     Lost(#[from] LostLeadership),
     /// The database failed.
@@ -90,44 +91,44 @@ pub enum FenceError {
     Engine(#[from] Error),
 }
 
-/// A row of the table of leaders, for people to see.
+/// A row of the leader table, for display.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct LeaderRow {
-    /// The periodic task.
+    /// Name of the periodic task.
     pub name: String,
-    /// The process that leads, if any.
+    /// The leading process, if any.
     pub holder: Option<Uuid>,
     /// The current or last term.
     pub term: i64,
-    /// Until when the lease holds.
+    /// When the lease expires.
     pub until: Option<time::OffsetDateTime>,
-    /// The last sign of life.
+    /// The last heartbeat.
     pub heartbeat: time::OffsetDateTime,
-    /// When the task last ended, well or not.
+    /// When the task last ended, successfully or not.
     pub ran_at: Option<time::OffsetDateTime>,
-    /// Does the lease still hold?
+    /// Whether the lease is still valid.
     pub live: bool,
 }
 
-/// All leaders, by name.
+/// Lists all leaders by name.
 pub async fn all(connection: &mut PgConnection) -> Result<Vec<LeaderRow>, Error> {
     Ok(sqlx::query_as(ALL).fetch_all(connection).await?)
 }
 
 impl Leader {
-    /// A candidate for this name, whose lease lasts so long without a heartbeat.
+    /// Creates a candidate for this name, whose lease lasts this long without a heartbeat.
     pub fn new(pool: PgPool, name: impl Into<String>, lease: Duration) -> Result<Self, Error> {
         let name = name.into();
         if name.is_empty() || name.len() > 100 || name.contains('\0') {
             return Err(Error::invalid(
                 "leader name",
-                "it must have 1 to 100 bytes and no NUL character",
+                "must have 1 to 100 bytes and no NUL character",
             ));
         }
         if lease < Duration::from_millis(100) || lease > Duration::from_secs(24 * 60 * 60) {
             return Err(Error::invalid(
                 "leader lease",
-                "it must be between 100 ms and a day",
+                "must be between 100 ms and one day",
             ));
         }
         Ok(Self {
@@ -138,7 +139,7 @@ impl Leader {
         })
     }
 
-    /// Tries once to become the leader; none if somebody else is.
+    /// Tries once to become the leader; returns None if another process is.
     pub async fn campaign(&self) -> Result<Option<Leadership>, Error> {
         let held: bool = sqlx::query_scalar(IS_HELD)
             .bind(&self.name)
@@ -168,7 +169,7 @@ impl Leader {
     }
 }
 
-/// A lease that is held, as far as this process knows. Dropping it gives it up in the background.
+/// A lease held, as far as this process knows. Dropping it releases the lease in the background.
 #[derive(Debug)]
 pub struct Leadership {
     leader: Leader,
@@ -177,19 +178,19 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// The term: higher than that of every leader before.
+    /// The term: higher than that of every earlier leader.
     #[must_use]
     pub const fn term(&self) -> i64 {
         self.term
     }
 
-    /// The periodic task.
+    /// Name of the periodic task.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.leader.name
     }
 
-    /// A heartbeat: prolongs the lease. False if somebody else has taken over.
+    /// Extends the lease. Returns false if another process has taken over.
     pub async fn renew(&mut self) -> Result<bool, Error> {
         let leader = &self.leader;
         let done = sqlx::query(RENEW)
@@ -210,18 +211,18 @@ impl Leadership {
     }
 
     /// Makes the caller's transaction depend on this term: it fails if the term is over, and nobody takes over before
-    /// the transaction has ended. Keep that transaction short, for heartbeats wait for it too.
+    /// the transaction has ended. Keep that transaction short, because heartbeats wait for it too.
     pub async fn fence(&self, tx: &mut PgConnection) -> Result<(), FenceError> {
         fence(tx, &self.leader.name, self.term, self.leader.lease).await
     }
 
-    /// Gives the lease up, so that another process need not wait for its end.
+    /// Releases the lease, so that another process doesn't have to wait for it to expire.
     pub async fn resign(mut self) -> Result<(), Error> {
         self.mark_over();
         give_up(&self.leader, self.term).await
     }
 
-    /// Nothing is left to give up.
+    /// Nothing is left to release.
     fn mark_over(&mut self) {
         if !std::mem::replace(&mut self.over, true) {
             metrics::gauge!("postrider_leader_held", "name" => self.leader.name.clone()).set(0.0);
@@ -236,11 +237,11 @@ impl Drop for Leadership {
         }
         self.mark_over();
         let (leader, term) = (self.leader.clone(), self.term);
-        // Without a runtime the lease simply runs out.
+        // Without a runtime, the lease simply expires.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 if let Err(error) = give_up(&leader, term).await {
-                    tracing::debug!(name = leader.name, %error, "could not resign; the lease will run out");
+                    tracing::debug!(name = leader.name, %error, "could not release the leadership; its lease expires by itself");
                 }
             });
         }

@@ -1,12 +1,12 @@
-//! Leases: how an item of a work table gets one owner at a time, and how it is let go.
+//! Leases: an item of a work table has one owner at a time.
 //!
-//! A [`Queue`] speaks the lifecycle to one [`WorkTable`] in that table's own words: claim, renew, settle, rescue, and
-//! the operator's deeds (redrive, cancel, park, archive). The promises:
+//! A [`Queue`] runs the lifecycle on one [`WorkTable`], with that table's own column and state names: claim, renew,
+//! settle, rescue, and the operator's actions (redrive, cancel, park, archive). What it promises:
 //!
-//! - One owner: every claim writes a new random fence; whoever settles must bring it, and a stale one changes nothing.
-//! - One clock: due times and leases are judged by the database alone.
-//! - Nothing lost: an item whose lease ran out is found again ([`Queue::find_suspects`]) and claimed alone.
-//! - Every statement is batched, and none waits for a lock that an open transaction of somebody else holds.
+//! - **One owner.** Every claim writes a new random fence. Settling requires it; a stale fence changes nothing.
+//! - **One clock.** Due times and leases are compared with the database's clock only.
+//! - **Nothing lost.** An item whose lease expired is found again ([`Queue::find_suspects`]) and claimed alone.
+//! - **No waiting.** Every statement is batched, and none waits for a lock held by another open transaction.
 
 mod claim;
 mod ctid;
@@ -33,10 +33,10 @@ pub use table::{Columns, Finish, OrderingKeys, States, WorkTable};
 use crate::Result;
 use crate::conn::CALL_TIMEOUT;
 
-/// The lease ran out and the item went to somebody else, or was cancelled: the late completion changed nothing.
+/// The lease expired and the item went to another worker, or was cancelled. The late completion changed nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the lease on {table} item {id} is lost: it ran out or was taken back, so nothing was changed"
+    "the lease on {table} item {id} is lost: it expired or was revoked, and nothing was changed"
 )]
 pub struct LostLease {
     /// The work table.
@@ -45,40 +45,39 @@ pub struct LostLease {
     pub id: i64,
 }
 
-/// The lifecycle, spoken to one work table. Cheap to clone.
+/// Runs the lifecycle on one work table. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Queue {
     table: &'static WorkTable,
     sql: Arc<Statements>,
-    patience: Duration,
+    call_timeout: Duration,
 }
 
 impl Queue {
-    /// A queue over this table; its statements are made here, once, from the descriptor's constants.
+    /// Creates a queue over this table. Its statements are built here, once, from the descriptor's constants.
     pub fn new(table: &'static WorkTable) -> Result<Self> {
         table.validate()?;
         Ok(Self {
             table,
-            sql: Arc::new(Statements::of(table)),
-            patience: CALL_TIMEOUT,
+            sql: Arc::new(Statements::new(table)),
+            call_timeout: CALL_TIMEOUT,
         })
     }
 
-    /// How long a call on a pool waits for the database's answer (default 30 s) before it gives the connection up for
-    /// lost.
+    /// Sets the deadline of calls on a pool (default 30 s), after which the connection is closed.
     #[must_use]
-    pub const fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub const fn call_timeout(mut self, call_timeout: Duration) -> Self {
+        self.call_timeout = call_timeout;
         self
     }
 
-    /// The table behind this queue.
+    /// The table of this queue.
     #[must_use]
     pub fn table(&self) -> &'static WorkTable {
         self.table
     }
 
-    /// Every statement by name: a test prepares them all and looks at the claim's plan.
+    /// Every statement by name, so that a test can prepare them all and check the claim's plan.
     #[must_use]
     pub fn statements(&self) -> Vec<(&'static str, String)> {
         self.sql.all()
@@ -92,7 +91,7 @@ impl Queue {
     }
 }
 
-/// Turns delays into what `make_interval(secs => …)` takes; ten years is for ever here.
+/// Seconds for `make_interval(secs => …)`, at most ten years.
 fn seconds(duration: Duration) -> f64 {
     duration.min(crate::retry::MAX_DELAY).as_secs_f64()
 }

@@ -1,9 +1,26 @@
 //! The idempotency ledger: one key, one request, one outcome.
 //!
-//! The promise: of all requests with one key, exactly one is accepted, in the caller's own transaction. The same
-//! request again is told the recorded state or result; another request under the same key is told so. Of two first
-//! requests at once, one wins and the other waits for its commit, but no longer than the ledger's patience.
-//! The ledger never deletes: it outlives the rows that it describes, or a reused key would do the work again.
+//! Of all requests with one key, exactly one is accepted, in the caller's own transaction. A repetition of the same
+//! request gets the recorded state or result; a different request under the same key is a mismatch. Of two first
+//! requests at once, one wins and the other waits for its commit, up to the ledger's lock timeout. The ledger never
+//! deletes: it outlives the rows that it describes, because a reused key would repeat the work.
+//!
+//! ```no_run
+//! use postrider::digest::Digest;
+//! use postrider::ledger::{Acceptance, Key, Ledger};
+//!
+//! # async fn example(pool: &sqlx::PgPool, body: &[u8]) -> Result<(), Box<dyn std::error::Error>> {
+//! let key = Key::new("billing", "order-7")?;
+//! let mut tx = pool.begin().await?;
+//! match Ledger::default().accept(&mut tx, &key, &Digest::of_bytes(body)).await? {
+//!     Acceptance::Accepted => { /* do the work in this transaction */ }
+//!     Acceptance::Replay(entry) => println!("already {}", entry.state),
+//!     Acceptance::Mismatch => println!("409 Conflict"),
+//! }
+//! tx.commit().await?;
+//! # Ok(())
+//! # }
+//! ```
 
 mod coalesce;
 mod key;
@@ -17,17 +34,17 @@ use sqlx::PgConnection;
 
 pub use coalesce::{Coalesce, Coalesced};
 pub use key::{InvalidKey, Key};
-pub use record::{Outcome, Recorded, State};
+pub use record::{Entry, Outcome, State};
 
 use crate::{Error, digest::Digest, lock_wait};
 
-/// Takes the key, unless it is taken; waits for a transaction that is just about to take it.
+/// Inserts the key unless it exists; waits for a transaction that is about to insert it.
 ///
-/// `lock_timeout` bounds that wait. It is set inside the statement to spare a round trip.
+/// `lock_timeout` bounds that wait. It is set inside the statement to save a round trip.
 const ACCEPT: &str = "
-with patience as materialized (select set_config('lock_timeout', $4, true)),
+with bound as materialized (select set_config('lock_timeout', $4, true)),
      first as (insert into postrider.ledger (scope, key, digest)
-               select $1, $2, $3 from patience
+               select $1, $2, $3 from bound
                on conflict (scope, key) do nothing
                returning 1)
 select count(*) from first";
@@ -35,7 +52,7 @@ select count(*) from first";
 const RECORDED: &str = "
 select digest, state, result, created_at, finished_at from postrider.ledger where scope = $1 and key = $2";
 
-/// Terminal is terminal: only an accepted entry is finished.
+/// Terminal states are final: only an accepted entry can be finished.
 const FINISH: &str = "
 update postrider.ledger set state = $3, result = $4, finished_at = clock_timestamp()
 where scope = $1 and key = $2 and state = 'accepted'";
@@ -44,41 +61,41 @@ const REOPEN: &str = "
 update postrider.ledger set state = 'accepted', result = null, finished_at = null
 where scope = $1 and key = $2 and state = 'failed'";
 
-/// What became of a request that asked for a key.
+/// The ledger's answer to a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Acceptance {
-    /// The first of its key: the caller does the work, in this transaction.
+    /// The first request with this key: the caller does the work, in this transaction.
     Accepted,
-    /// The same request was there before; this is what is known of it.
-    Replay(Recorded),
-    /// Another request was there before under the same key: a conflict (409).
+    /// The same request was accepted before; this is its entry.
+    Replay(Entry),
+    /// A different request was accepted before under this key: a conflict (409).
     Mismatch,
 }
 
-/// Why the ledger could not answer.
+/// Errors of the ledger.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
-    /// Another request with this key is being accepted and takes longer than we wait: try again later (503).
-    /// The transaction is aborted and must be rolled back.
+    /// Another request with this key is being accepted and takes longer than we wait: retry later (503). The
+    /// transaction is aborted and must be rolled back.
     #[error("another request with the same key is still being accepted; try again in {} s", retry_after.as_secs().max(1))]
     Busy {
-        /// When to try again.
+        /// When to retry.
         retry_after: Duration,
     },
     /// Nothing was ever accepted under this key.
     #[error("no request with the key {0} was accepted")]
     Unknown(Key),
-    /// The entry is in another state than the operation needs; it was not changed.
+    /// The entry's state doesn't allow the operation; it wasn't changed.
     #[error("the request with the key {key} is {state} already and stays so")]
-    NotNow {
-        /// The entry in question.
+    WrongState {
+        /// The entry's key.
         key: Key,
-        /// The state that it has.
+        /// The entry's state.
         state: State,
     },
-    /// The database failed, or holds something that can't be read.
+    /// The database failed, or contains something that can't be read.
     #[error(transparent)]
-    Engine(#[from] Error),
+    Other(#[from] Error),
 }
 
 impl From<sqlx::Error> for LedgerError {
@@ -88,14 +105,14 @@ impl From<sqlx::Error> for LedgerError {
                 retry_after: Duration::from_secs(1),
             };
         }
-        Self::Engine(Error::Database(error))
+        Self::Other(Error::Database(error))
     }
 }
 
-/// The ledger, with how long it waits for a competing request.
+/// The ledger, with a limit on the wait for a competing request.
 #[derive(Debug, Clone, Copy)]
 pub struct Ledger {
-    patience: Duration,
+    lock_timeout: Duration,
 }
 
 impl Default for Ledger {
@@ -105,16 +122,16 @@ impl Default for Ledger {
 }
 
 impl Ledger {
-    /// A ledger that waits this long for a competing request to commit.
+    /// Creates a ledger that waits this long for a competing request to commit.
     #[must_use]
-    pub const fn new(patience: Duration) -> Self {
-        Self { patience }
+    pub const fn new(lock_timeout: Duration) -> Self {
+        Self { lock_timeout }
     }
 
-    /// Takes the key for this request, or tells what is recorded under it.
+    /// Accepts this request under the key, or returns what is recorded.
     ///
-    /// Part of the caller's transaction: nothing is taken unless it commits. The transaction keeps the ledger's
-    /// patience as its `lock_timeout` to its end.
+    /// Part of the caller's transaction: nothing is accepted unless it commits. The transaction keeps the ledger's
+    /// `lock_timeout` until its end.
     pub async fn accept(
         &self,
         tx: &mut PgConnection,
@@ -125,7 +142,7 @@ impl Ledger {
             .bind(key.scope())
             .bind(key.key())
             .bind(&digest.as_bytes()[..])
-            .bind(lock_wait::setting(self.patience))
+            .bind(lock_wait::setting(self.lock_timeout))
             .fetch_one(&mut *tx)
             .await?;
         if first > 0 {
@@ -133,30 +150,30 @@ impl Ledger {
             return Ok(Acceptance::Accepted);
         }
         let recorded = self.get(tx, key).await?;
-        // Only a row deleted by hand in this very moment is neither insertable nor there.
+        // Only a row deleted by hand at this very moment is neither insertable nor present.
         let recorded = recorded.ok_or(LedgerError::Busy {
-            retry_after: self.patience,
+            retry_after: self.lock_timeout,
         })?;
         Ok(recorded.answer(digest))
     }
 
-    /// What is recorded under the key, if anything.
+    /// Returns the entry of this key, if any.
     pub async fn get(
         &self,
         connection: &mut PgConnection,
         key: &Key,
-    ) -> Result<Option<Recorded>, LedgerError> {
+    ) -> Result<Option<Entry>, LedgerError> {
         let row: Option<record::Row> = sqlx::query_as(RECORDED)
             .bind(key.scope())
             .bind(key.key())
             .fetch_optional(connection)
             .await?;
-        row.map(Recorded::try_from)
+        row.map(Entry::try_from)
             .transpose()
-            .map_err(LedgerError::Engine)
+            .map_err(LedgerError::Other)
     }
 
-    /// Writes the final outcome and its result, once. Belongs into the transaction that settles the work.
+    /// Records the final outcome and its result, once. Call it in the transaction that settles the work.
     pub async fn finish(
         &self,
         tx: &mut PgConnection,
@@ -198,7 +215,7 @@ impl Ledger {
             .get(tx, key)
             .await?
             .ok_or_else(|| LedgerError::Unknown(key.clone()))?;
-        Err(LedgerError::NotNow {
+        Err(LedgerError::WrongState {
             key: key.clone(),
             state: recorded.state,
         })

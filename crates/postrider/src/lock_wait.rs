@@ -1,11 +1,11 @@
 //! How long a statement may wait for another transaction's lock.
 //!
-//! Set with `set_config('lock_timeout', …, true)` inside the statement that may wait: no round trip of its own, no
-//! session state, hence no trouble with a pooler.
+//! Set with `set_config('lock_timeout', …, true)` inside the statement that may wait: no extra round trip, and no
+//! session state that a pooler could leak.
 
 use std::time::Duration;
 
-/// The value for a time-out setting; at least a millisecond, for zero would mean "for ever".
+/// The value for a timeout setting: at least a millisecond, because zero means no timeout.
 pub(crate) fn setting(patience: Duration) -> String {
     let millis = patience
         .as_millis()
@@ -13,7 +13,7 @@ pub(crate) fn setting(patience: Duration) -> String {
     format!("{millis}ms")
 }
 
-/// Did the statement give up waiting?
+/// Whether the statement gave up waiting.
 pub(crate) fn ran_out(error: &sqlx::Error) -> bool {
     error
         .as_database_error()

@@ -1,12 +1,22 @@
-//! Migrations: the program's own, versioned, all or nothing.
+//! Migrations: embedded in the program, versioned, all-or-nothing.
 //!
-//! Each crate brings a [`MigrationSet`] for its own schema; a [`Migrator`] runs several sets in one transaction under
-//! one advisory lock, so that starting ten programs at once is safe and a failure leaves the database as it was.
-//! The lock belongs to the transaction, hence a pooler in transaction mode is no obstacle. Because all is one
-//! transaction, a migration can't use `CREATE INDEX CONCURRENTLY`.
+//! Each crate brings a [`MigrationSet`] for its own schema. A [`Migrator`] runs several sets in one transaction under
+//! one advisory lock, so that starting ten programs at once is safe and a failure leaves the database as it was. The
+//! lock belongs to the transaction, so a pooler in transaction mode works. Because everything is one transaction, a
+//! migration can't use `CREATE INDEX CONCURRENTLY`.
 //!
-//! What ran is written to `postrider.schema_migration`. Before anything runs, the record is compared with what the
-//! program knows: an edited or missing migration and a schema newer than the program are refused.
+//! Applied migrations are recorded in `postrider.schema_migration`. Before anything runs, the record is compared with
+//! what the program knows: an edited or missing migration and a schema newer than the program are errors.
+//!
+//! ```no_run
+//! use postrider::migrate::Migrator;
+//!
+//! # async fn example(pool: &sqlx::PgPool) -> postrider::Result<()> {
+//! let mut connection = pool.acquire().await?;
+//! Migrator::new([postrider::migrations()]).run(&mut connection).await?;
+//! # Ok(())
+//! # }
+//! ```
 
 mod check;
 mod set;
@@ -51,7 +61,7 @@ pub struct Migrator {
 }
 
 impl Migrator {
-    /// A migrator for these sets; put a set after those whose objects it uses.
+    /// Creates a migrator for these sets; put a set after those whose objects it uses.
     #[must_use]
     pub fn new(sets: impl IntoIterator<Item = MigrationSet>) -> Self {
         Self {
@@ -60,14 +70,14 @@ impl Migrator {
         }
     }
 
-    /// The version to write beside each migration instead of the engine's own.
+    /// Sets the program version to record with each migration, instead of the library's own.
     #[must_use]
     pub fn program_version(mut self, version: impl Into<String>) -> Self {
         self.program_version = version.into();
         self
     }
 
-    /// What a run would do; changes nothing.
+    /// Returns what a run would do; changes nothing.
     pub async fn plan(&self, connection: &mut PgConnection) -> Result<Plan, MigrateError> {
         self.validate()?;
         // A transaction keeps a pooler from spreading these statements over several servers.
@@ -81,7 +91,7 @@ impl Migrator {
     pub async fn run(&self, connection: &mut PgConnection) -> Result<Plan, MigrateError> {
         let plan = self.plan(connection).await?;
         if plan.pending.is_empty() {
-            // The usual start: no lock, no write, no right to create anything needed.
+            // The usual start: no lock, no write, no permission to create anything needed.
             return Ok(plan);
         }
         let mut tx = connection.begin().await?;
@@ -94,7 +104,7 @@ impl Migrator {
             .execute(&mut *tx)
             .await?;
         sqlx::raw_sql(CREATE_RECORD).execute(&mut *tx).await?;
-        // Somebody else may have done it while this one waited.
+        // Another process may have done it while this one waited.
         let plan = compare(&self.sets, &read_record(&mut tx).await?)?;
         for pending in &plan.pending {
             self.apply(&mut tx, pending).await?;
@@ -148,7 +158,7 @@ impl Migrator {
         Ok(())
     }
 
-    /// A set that was put together wrongly is a mistake of ours; say so before the database is touched.
+    /// A malformed set is a programming error: report it before the database is touched.
     fn validate(&self) -> Result<(), MigrateError> {
         for (index, set) in self.sets.iter().enumerate() {
             set.validate()?;

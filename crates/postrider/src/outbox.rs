@@ -1,16 +1,29 @@
-//! The outbox: messages accepted in the caller's own transaction, and sent on afterwards.
+//! The outbox: messages enqueued in the caller's own transaction, and published afterwards.
 //!
-//! The promise: the message and the caller's other writes commit together or not at all, and once committed the
-//! message ends in done or dead, never in silence. Delivery is at least once; the id is the same every time.
+//! The message and the caller's other writes commit together or not at all. Once committed, the message ends in done or
+//! dead, never silently. Delivery is at least once; the id is the same every time.
 //!
-//! - **Ordering key**: messages of one key go out one after the other, in the order in which their transactions
-//!   committed. Enqueuing takes a lock per key until commit; a message that is not the first of its key waits
-//!   parked, and settling the first makes the next one due. A dead message does not hold its key back. Keys can't be
-//!   combined with a delay.
-//! - **Dedupe key**: unique within a topic for as long as the message is unfinished; a second enqueue gets the first's id.
-//!   Once the message is done the key is free again: a consumer that must not act twice has its inbox.
-//! - **Wake-up**: no NOTIFY in the caller's transaction; call [`crate::wake::Waker::wake`] after commit if the message
-//!   should go out at once rather than at the next poll.
+//! - **Ordering key**: messages of one key are published one after the other, in the order in which their transactions
+//!   committed. Enqueuing locks the key until commit. A message that isn't the first of its key is parked, and settling
+//!   the first makes the next one due. A dead message doesn't block its key. Ordering keys can't be combined with a
+//!   delay.
+//! - **Dedupe key**: unique within a topic while the message is unfinished; a second enqueue returns the first
+//!   message's id. Once the message is done, the key is free again: a consumer that must not act twice uses an
+//!   [inbox](crate::inbox).
+//! - **Wake-up**: there is no NOTIFY in the caller's transaction. Call [`Waker::wake`](crate::wake::Waker::wake) after
+//!   the commit to publish at once instead of at the next poll.
+//!
+//! ```no_run
+//! use postrider::outbox::{self, Message};
+//!
+//! # async fn example(pool: &sqlx::PgPool) -> postrider::Result<()> {
+//! let mut tx = pool.begin().await?;
+//! sqlx::query("update invoice set sent = true where id = 7").execute(&mut *tx).await?;
+//! outbox::enqueue(&mut tx, &Message::new("invoices", &7)?).await?;
+//! tx.commit().await?;
+//! # Ok(())
+//! # }
+//! ```
 
 mod bulk;
 mod enqueue;
@@ -25,7 +38,7 @@ pub use message::{MAX_DELAY, MAX_HEADERS, MAX_KEY, MAX_PAYLOAD, MAX_TOPIC, Messa
 
 use crate::lease::{Columns, Finish, OrderingKeys, States, WorkTable};
 
-/// `postrider.outbox`.
+/// The work table `postrider.outbox`.
 pub static OUTBOX: WorkTable = WorkTable {
     name: "postrider.outbox",
     columns: Columns::STANDARD,

@@ -1,17 +1,18 @@
-//! The publisher: gives what a work table holds to a transport, and marks it as done once the transport has confirmed.
+//! The publisher: sends the items of a work table to a transport, and marks them done once the transport has confirmed.
 //!
-//! It is a batch handler for the worker, over the outbox or over a service's own table. The promises:
+//! It is a batch handler for the worker, over the outbox or a service's own table. What it promises:
 //!
 //! - **Published means confirmed.** An item is done only after the transport's own confirmation. A crash in between
 //!   publishes it again, with the same id.
-//! - **Order per key** is the work table's: only a key's head is claimed, and the next follows when it is settled.
-//! - **Unroutable waits, visibly**: the reason is written to the row, `postrider_published_total` counts it as
-//!   `unroutable`, no attempt is spent, and it goes out once somebody has subscribed.
-//! - **A transport that is away costs nothing**: a breaker leaves it alone for a while, and items wait without spending
-//!   attempts. Only a message that the transport refuses uses up attempts. A service whose tries are bounded whatever
-//!   the cause says so: [`Outages::Count`].
-//! - **Nothing leaves the database for nothing.** Where the transport lives in the outbox's own database, most messages go
-//!   over in one statement, ahead of the claims ([`Publisher::attach_to`]).
+//! - **Order per key** comes from the work table: only a key's head is claimed, and the next follows when it is
+//!   settled.
+//! - **Unroutable messages wait, visibly.** The reason is written to the row, `postrider_published_total` counts it as
+//!   `unroutable`, no attempt is spent, and it is published once somebody has subscribed.
+//! - **An unavailable transport costs nothing.** A breaker suspends calls, and items wait without spending attempts.
+//!   Only a message that the transport rejects spends attempts. A service that bounds its attempts whatever the cause
+//!   uses [`Outages::Count`].
+//! - **No detour.** If the transport lives in the outbox's own database, most messages move in one statement, before
+//!   the claims ([`Publisher::attach_to`]).
 
 mod relay;
 
@@ -26,47 +27,48 @@ use crate::breaker::{Breaker, Breakers, Outcome};
 use crate::failure::{Category, Failure};
 use crate::lease::{Item, WorkTable};
 use crate::outbox::OUTBOX;
-use crate::retry::Policy;
+use crate::retry::RetryPolicy;
 use crate::runtime::{BoxError, Handler, Verdict, Worker};
 use crate::transport::{Message, Origin, Published, Relay, Transport};
-use crate::{Result, counters};
+use crate::{Result, internal::counters};
 
-/// The code that an unroutable item shows.
+/// The error code of an unroutable item.
 pub const UNROUTABLE: &str = "UNROUTABLE";
 
-/// How long messages may go over in one go; then what needs a claim gets its turn.
-const TURN: Duration = Duration::from_secs(1);
+/// How long messages may move without leases; then items that need a claim get their turn.
+const RELAY_TURN: Duration = Duration::from_secs(1);
 
-const NOBODY: &str = "nobody has subscribed to this topic; it goes out once somebody has";
+const UNROUTABLE_MESSAGE: &str =
+    "nobody has subscribed to this topic; it is published once somebody does";
 
-/// Turns an item of a work table into a message; a failure is a dead letter.
+/// Turns an item of a work table into a message; a failure makes it a dead letter.
 pub type Envelope = dyn Fn(&Item) -> Result<Message, Failure> + Send + Sync;
 
-/// What a transport that is away, or a topic that nobody subscribed to, costs an item.
+/// What an unavailable transport, or a topic without subscribers, costs an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Outages {
     /// Nothing: it waits.
     #[default]
     Wait,
-    /// An attempt, like every other failure; no breaker stands in between.
+    /// An attempt, like any other failure; no breaker is used.
     Count,
 }
 
-/// How a publisher works.
+/// Options of a [`Publisher`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct PublisherOptions {
-    /// At most so many messages per call of the transport.
+    /// Maximum number of messages per call of the transport.
     pub batch: usize,
-    /// At most so many calls at once.
+    /// Maximum number of concurrent calls.
     pub concurrency: usize,
-    /// A call that takes longer counts as unavailable; what it published is published again.
+    /// Deadline of a call. A call that exceeds it counts as unavailable, and what it published is published again.
     pub timeout: Duration,
-    /// How long an unroutable message waits before it is tried again.
+    /// Delay before an unroutable message is retried.
     pub unroutable_wait: Duration,
-    /// How long to wait after the transport was unavailable, while the breaker is still closed.
+    /// Delay after the transport was unavailable, while the breaker is still closed.
     pub unavailable_wait: Duration,
-    /// How a refused message is tried again.
-    pub policy: Policy,
+    /// Retry policy for rejected messages.
+    pub policy: RetryPolicy,
     /// What an outage costs.
     pub outages: Outages,
 }
@@ -79,7 +81,7 @@ impl Default for PublisherOptions {
             timeout: Duration::from_secs(20),
             unroutable_wait: Duration::from_secs(30),
             unavailable_wait: Duration::from_secs(1),
-            policy: Policy::default(),
+            policy: RetryPolicy::default(),
             outages: Outages::Wait,
         }
     }
@@ -93,14 +95,15 @@ pub struct Publisher {
     table: &'static WorkTable,
     origin: Origin,
     options: PublisherOptions,
-    /// None: the topic is the item's kind and the id follows from its number.
+    /// None: the topic is the item's kind, and the id is derived from its number.
     envelope: Option<Box<Envelope>>,
-    /// Writes the reason beside items that wait for a subscriber.
+    /// Annotates items that wait for a subscriber.
     annotate: Arc<str>,
 }
 
 impl Publisher {
-    /// A publisher of this table; the topic is the item's kind and the id follows from its number (see [`Origin`]).
+    /// Creates a publisher of this table; the topic is the item's kind, and the id is derived from its number (see
+    /// [`Origin`]).
     pub async fn new(
         transport: Arc<dyn Transport>,
         breakers: &Breakers,
@@ -122,14 +125,14 @@ impl Publisher {
         })
     }
 
-    /// Other settings than the default ones.
+    /// Replaces the default options.
     #[must_use]
     pub fn options(mut self, options: PublisherOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// Messages are made in another way, e.g. with an id that the service itself has minted.
+    /// Sets how messages are made from items, e.g. with an id that the service itself has created.
     #[must_use]
     pub fn envelope(
         mut self,
@@ -139,31 +142,31 @@ impl Publisher {
         self
     }
 
-    /// Lets a worker of this table publish everything that it has no handler of its own for. From the engine's outbox to a
-    /// transport in the same database most of it goes without leases.
+    /// Makes a worker of this table publish everything that it has no other handler for. From the library's outbox to a
+    /// transport in the same database, most of it moves without leases.
     #[must_use]
     pub fn attach_to(self, worker: Worker) -> Worker {
         let plain = self.envelope.is_none() && self.options.outages == Outages::Wait;
         if !(plain && self.table.name == OUTBOX.name) {
             return worker.handle_others(self.handler());
         }
-        let relaying = Arc::new(relay::Relaying {
+        let relay = Arc::new(relay::LeaseFreeRelay {
             transport: Arc::clone(&self.transport),
             pool: self.pool.clone(),
-            order: Relay {
+            request: Relay {
                 origin: self.origin,
-                except: worker.kinds_of_its_own(),
+                except: worker.registered_kinds(),
                 worker: "relay".to_owned(),
-                turn: TURN,
+                turn: RELAY_TURN,
             },
             shares: tokio::sync::OnceCell::new(),
         });
         worker
             .handle_others(self.handler())
-            .before_claim(move || Arc::clone(&relaying).ahead())
+            .before_claim(move || Arc::clone(&relay).relay())
     }
 
-    /// As a handler, for [`crate::runtime::Worker::handle`] or `handle_others`.
+    /// Turns the publisher into a handler, for [`Worker::handle`] or [`Worker::handle_others`].
     #[must_use]
     pub fn handler(self) -> Handler {
         let publisher = Arc::new(self);
@@ -186,8 +189,8 @@ impl Publisher {
         };
         let mut verdicts: Vec<Option<Verdict>> = vec![None; items.len()];
         let mut messages = Vec::with_capacity(items.len());
-        let mut places = Vec::with_capacity(items.len());
-        for (place, item) in items.iter().enumerate() {
+        let mut positions = Vec::with_capacity(items.len());
+        for (position, item) in items.iter().enumerate() {
             let message = match &self.envelope {
                 Some(envelope) => envelope(item),
                 None => Ok(Message::of_item(self.origin, item)),
@@ -195,15 +198,15 @@ impl Publisher {
             match message {
                 Ok(message) => {
                     messages.push(message);
-                    places.push(place);
+                    positions.push(position);
                 }
-                Err(failure) => verdicts[place] = Some(Verdict::Dead(failure)),
+                Err(failure) => verdicts[position] = Some(Verdict::Dead(failure)),
             }
         }
         let answers = self.call(&messages).await;
-        let away = |answer: &Published| matches!(answer, Published::Unavailable(_));
+        let unavailable = |answer: &Published| matches!(answer, Published::Unavailable(_));
         if let Some(permit) = permit {
-            permit.report(if !answers.is_empty() && answers.iter().all(away) {
+            permit.report(if !answers.is_empty() && answers.iter().all(unavailable) {
                 Outcome::Unavailable
             } else {
                 Outcome::Answered
@@ -212,12 +215,12 @@ impl Publisher {
         crashpoint::point!("publisher.after_publish")?;
         let mut unroutable = Vec::new();
         let mut counts = BTreeMap::new();
-        for (place, answer) in places.into_iter().zip(answers) {
+        for (position, answer) in positions.into_iter().zip(answers) {
             if answer == Published::Unroutable && self.options.outages == Outages::Wait {
-                unroutable.push(items[place].id);
+                unroutable.push(items[position].id);
             }
-            let (verdict, outcome) = self.judge(&items[place], answer);
-            verdicts[place] = Some(verdict);
+            let (verdict, outcome) = self.classify(&items[position], answer);
+            verdicts[position] = Some(verdict);
             *counts.entry(outcome).or_default() += 1;
         }
         for (outcome, messages) in counts {
@@ -226,10 +229,10 @@ impl Publisher {
         if !unroutable.is_empty() {
             self.explain(&unroutable).await?;
         }
-        let put_off = Verdict::Snooze(self.options.unavailable_wait);
+        let snooze = Verdict::Snooze(self.options.unavailable_wait);
         Ok(verdicts
             .into_iter()
-            .map(|verdict| verdict.unwrap_or_else(|| put_off.clone()))
+            .map(|verdict| verdict.unwrap_or_else(|| snooze.clone()))
             .collect())
     }
 
@@ -246,22 +249,24 @@ impl Publisher {
         vec![Published::Unavailable(failure); messages.len()]
     }
 
-    /// What becomes of the item, and in one word what happened.
-    fn judge(&self, item: &Item, answer: Published) -> (Verdict, &'static str) {
+    /// The verdict on the item, and a name for what happened.
+    fn classify(&self, item: &Item, answer: Published) -> (Verdict, &'static str) {
         match answer {
             Published::Confirmed => (Verdict::Done, "confirmed"),
             Published::Unroutable => {
                 let verdict = match self.options.outages {
                     Outages::Wait => Verdict::Snooze(self.options.unroutable_wait),
-                    Outages::Count => {
-                        Verdict::retry(Failure::with_category(UNROUTABLE, Category::System, NOBODY))
-                    }
+                    Outages::Count => Verdict::retry(Failure::with_category(
+                        UNROUTABLE,
+                        Category::System,
+                        UNROUTABLE_MESSAGE,
+                    )),
                 };
                 (verdict, "unroutable")
             }
             Published::Failed(failure) => (Verdict::retry(failure), "failed"),
             Published::Unavailable(failure) => {
-                tracing::warn!(%failure, transport = self.transport.name(), item = item.id, "publishing waits");
+                tracing::warn!(%failure, transport = self.transport.name(), item = item.id, "the transport is unavailable; the message is retried shortly");
                 let verdict = match self.options.outages {
                     Outages::Wait => Verdict::Snooze(self.options.unavailable_wait),
                     // Whatever the transport calls it, an outage passes.
@@ -276,12 +281,12 @@ impl Publisher {
         }
     }
 
-    /// Only a note for people: it changes nothing that decides, hence it needs no fence.
+    /// An annotation for people: it decides nothing, so it needs no fence.
     async fn explain(&self, items: &[i64]) -> Result<()> {
         sqlx::query(AssertSqlSafe(Arc::clone(&self.annotate)))
             .bind(items)
             .bind(UNROUTABLE)
-            .bind(NOBODY)
+            .bind(UNROUTABLE_MESSAGE)
             .execute(&self.pool)
             .await?;
         Ok(())
@@ -293,7 +298,7 @@ fn count(transport: &'static str, outcome: &'static str, messages: u64) {
         .increment(messages);
 }
 
-/// From the descriptor's constants alone.
+/// Built from the descriptor's constants only.
 fn annotation(table: &WorkTable) -> String {
     let c = &table.columns;
     let category = c

@@ -1,84 +1,95 @@
-//! When a failed item may be tried again.
+//! Retry policies: when a failed item is tried again.
 //!
 //! A policy is a pure function of the number of attempts made and a jitter sample: no clock, no randomness inside, so
-//! that every delay can be explained afterwards. Whatever the numbers are, the arithmetic saturates and the result
-//! never exceeds [`MAX_DELAY`].
+//! that every delay can be explained afterwards. Whatever the numbers, the arithmetic saturates and the result never
+//! exceeds [`MAX_DELAY`].
+//!
+//! ```
+//! use std::time::Duration;
+//! use postrider::RetryPolicy;
+//!
+//! let policy = RetryPolicy::exponential(Duration::from_secs(5), Duration::from_secs(600), 3)?;
+//! assert_eq!(policy.delay(1, 0.5), Some(Duration::from_secs(5)));
+//! assert_eq!(policy.delay(2, 0.5), Some(Duration::from_secs(10)));
+//! assert_eq!(policy.delay(3, 0.5), None, "the third attempt was the last");
+//! # Ok::<(), postrider::retry::PolicyError>(())
+//! ```
 
 mod config;
 
 use std::time::Duration;
 
-/// No delay is longer than this (ten years): anything beyond is a mistake, and a timestamp must be able to hold it.
+/// Maximum delay (ten years): anything longer is a mistake, and a timestamp must be able to hold it.
 pub const MAX_DELAY: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
 
-/// No policy has more attempts than this: the narrowest column that counts them must be able to hold it.
+/// Maximum number of attempts: the narrowest column that counts them must be able to hold it.
 pub const MAX_ATTEMPTS: u32 = 30_000;
 
-/// The shape of the waiting times between attempts.
+/// How delays grow from attempt to attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Backoff {
-    /// `initial × multiplier^(n-1)`, at most `cap`, then spread by ± `jitter` (a share between 0 and 1).
+    /// `initial × multiplier^(n-1)`, at most `cap`, then spread by ± `jitter` (a fraction between 0 and 1).
     Exponential {
-        /// The wait after the first failure.
+        /// Delay after the first failure.
         initial: Duration,
-        /// The factor from one wait to the next, at least 1.
+        /// Factor from one delay to the next, at least 1.
         multiplier: f64,
-        /// The longest wait, jitter included.
+        /// Maximum delay, jitter included.
         cap: Duration,
-        /// By which share a wait may be shorter or longer: 0.2 is ± 20 %.
+        /// Fraction by which a delay may be shorter or longer: 0.2 is ± 20 %.
         jitter: f64,
     },
-    /// One wait for each failure; the last repeats.
+    /// One delay per failure; the last repeats.
     Table(Vec<Duration>),
-    /// The same wait every time.
+    /// The same delay every time.
     Fixed(Duration),
     /// No second attempt.
     None,
 }
 
-/// How often and how soon a failed item is tried again. Only valid policies exist.
+/// How often and how soon a failed item is retried. Only valid policies exist.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(try_from = "config::Form", into = "config::Form")]
-pub struct Policy {
+pub struct RetryPolicy {
     backoff: Backoff,
     max_attempts: u32,
 }
 
-/// Why a policy was refused.
+/// Why a policy is invalid.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PolicyError {
-    /// The multiplier is not a usable number.
+    /// The multiplier isn't a usable number.
     #[error("the multiplier is {0}; it must be a finite number, 1 or more")]
     Multiplier(f64),
-    /// The jitter is not a share.
+    /// The jitter isn't a fraction.
     #[error("the jitter is {0}; it must be between 0 and 1, where 0.2 means ± 20 %")]
     Jitter(f64),
-    /// A wait is too long.
-    #[error("{name} is {found:?}; the longest wait is ten years")]
+    /// A delay is too long.
+    #[error("{name} is {found:?}; the maximum is ten years")]
     TooLong {
-        /// Which of the policy's values.
+        /// Name of the value.
         name: &'static str,
-        /// What it was.
+        /// The value.
         found: Duration,
     },
-    /// The cap would cut off even the first wait.
-    #[error("the cap ({cap:?}) is shorter than the first wait ({initial:?}); raise the cap")]
+    /// The cap is shorter than the first delay.
+    #[error("the cap ({cap:?}) is shorter than the first delay ({initial:?}); raise the cap")]
     CapBelowInitial {
-        /// The first wait.
+        /// The first delay.
         initial: Duration,
-        /// The longest wait.
+        /// The cap.
         cap: Duration,
     },
-    /// A table needs a row.
+    /// The table has no delay.
     #[error("the table of delays is empty; give at least one delay, or use the strategy \"none\"")]
     EmptyTable,
-    /// Nothing would ever be tried, or more often than can be counted.
+    /// The number of attempts is out of range.
     #[error("max_attempts is {0}; it must be between 1 and {MAX_ATTEMPTS}")]
     Attempts(u32),
 }
 
-impl Policy {
-    /// A policy of any shape, if its numbers make sense. `max_attempts` counts the first attempt too.
+impl RetryPolicy {
+    /// Creates a policy with any backoff. `max_attempts` includes the first attempt.
     pub fn new(backoff: Backoff, max_attempts: u32) -> Result<Self, PolicyError> {
         if !(1..=MAX_ATTEMPTS).contains(&max_attempts) {
             return Err(PolicyError::Attempts(max_attempts));
@@ -122,7 +133,7 @@ impl Policy {
         })
     }
 
-    /// Doubling waits with ± 20 % jitter.
+    /// Doubling delays with ± 20 % jitter.
     pub fn exponential(
         initial: Duration,
         cap: Duration,
@@ -137,17 +148,17 @@ impl Policy {
         Self::new(backoff, max_attempts)
     }
 
-    /// These waits; the last repeats.
+    /// These delays; the last repeats.
     pub fn table(delays: impl Into<Vec<Duration>>, max_attempts: u32) -> Result<Self, PolicyError> {
         Self::new(Backoff::Table(delays.into()), max_attempts)
     }
 
-    /// The same wait every time.
+    /// The same delay every time.
     pub fn fixed(delay: Duration, max_attempts: u32) -> Result<Self, PolicyError> {
         Self::new(Backoff::Fixed(delay), max_attempts)
     }
 
-    /// One attempt and no more.
+    /// One attempt only.
     #[must_use]
     pub const fn none() -> Self {
         Self {
@@ -156,28 +167,28 @@ impl Policy {
         }
     }
 
-    /// The shape of the waits.
+    /// How delays grow.
     #[must_use]
     pub const fn backoff(&self) -> &Backoff {
         &self.backoff
     }
 
-    /// How many attempts there are in all, the first included.
+    /// Maximum number of attempts, the first included.
     #[must_use]
     pub const fn max_attempts(&self) -> u32 {
         self.max_attempts
     }
 
-    /// Are all attempts used up once `attempt` of them were made?
+    /// Whether all attempts are used up once `attempt` of them were made.
     #[must_use]
     pub const fn is_exhausted(&self, attempt: u32) -> bool {
         attempt >= self.max_attempts()
     }
 
-    /// The wait after the failure of attempt number `attempt` (the first is 1), or none if it was the last.
+    /// The delay after the failure of attempt number `attempt` (the first is 1), or None if it was the last.
     ///
-    /// `jitter_sample` is a number between 0 and 1 that the caller draws; 0.5 is the middle, without any spread.
-    /// What lies outside is moved to the nearest end, and what is not a number to the middle.
+    /// `jitter_sample` is a random number between 0 and 1 supplied by the caller; 0.5 means no jitter. Values outside
+    /// are clamped, and NaN counts as 0.5.
     #[must_use]
     pub fn delay(&self, attempt: u32, jitter_sample: f64) -> Option<Duration> {
         let attempt = attempt.max(1);
@@ -204,8 +215,8 @@ impl Policy {
     }
 }
 
-impl Default for Policy {
-    /// Five seconds, doubling up to ten minutes, ± 20 %; ten attempts: about forty minutes in all.
+impl Default for RetryPolicy {
+    /// Five seconds, doubling up to ten minutes, ± 20 %; ten attempts: about forty minutes in total.
     fn default() -> Self {
         Self {
             backoff: Backoff::Exponential {
@@ -226,7 +237,7 @@ fn bounded(name: &'static str, found: Duration) -> Result<(), PolicyError> {
     Ok(())
 }
 
-/// `initial × multiplier^steps`, never above `cap`.
+/// `initial × multiplier^steps`, at most `cap`.
 fn grown(initial: Duration, multiplier: f64, steps: u32, cap: Duration) -> Duration {
     let factor = multiplier.powi(i32::try_from(steps).unwrap_or(i32::MAX));
     scaled(initial, factor).min(cap)
@@ -242,7 +253,7 @@ fn spread(base: Duration, jitter: f64, sample: f64) -> Duration {
     scaled(base, 1.0 + jitter * (2.0 * sample - 1.0))
 }
 
-/// A product that stops at [`MAX_DELAY`] instead of overflowing; infinity times nothing is nothing.
+/// A product that saturates at [`MAX_DELAY`]; infinity times zero is zero.
 fn scaled(duration: Duration, factor: f64) -> Duration {
     if duration.is_zero() {
         return duration;

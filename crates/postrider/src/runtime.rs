@@ -1,17 +1,17 @@
 //! The worker: one loop for all work tables.
 //!
 //! ```text
-//!  hints, polls ─▶ claimer ─▶ buffer ─▶ handlers (so many at once) ─▶ settler ─▶ database
-//!                     rescuer ─▶ one suspect at a time ─▲           └▶ together, if their answers carry values
-//!                     keeper: renews leases ─▶ watchdog: stops a handler before its lease runs out
+//!  hints, polls ─▶ claimer ─▶ buffer ─▶ handlers (bounded) ─▶ settler ─▶ database
+//!                     rescuer ─▶ one suspect at a time ─▲  └▶ batch effect, for answers with values
+//!                     heartbeat: renews leases ─▶ watchdog: stops a handler before its lease expires
 //! ```
 //!
-//! The promises:
-//! - An item is run only under a lease, and its verdict counts only while that lease is held.
+//! What it promises:
+//! - An item runs only under a lease, and its verdict counts only while that lease is held.
 //! - Nothing is lost when a handler panics, the worker is killed, or the database goes away and comes back.
-//! - AfterCommit to stop, a worker finishes or gives back what it holds, at no cost to any item.
-//! - Memory is bounded: items and bytes held are, whatever the queue's depth.
-//! - Kinds without a handler are not claimed; they wait, and `postrider.worker` tells that nobody handles them.
+//! - When stopped, a worker finishes or releases what it holds, at no cost to any item.
+//! - Memory is bounded in items and bytes, whatever the queue's depth.
+//! - Kinds without a handler aren't claimed. They wait, and `postrider.worker` shows that nobody handles them.
 
 mod after_commit;
 mod backpressure;

@@ -1,17 +1,18 @@
-//! Transports: how messages leave the outbox and reach their consumers. The traits and their types only.
+//! Transports: how messages leave the outbox and reach their consumers. Traits and types only.
 //!
-//! The promise that every transport keeps, and that one conformance suite proves for all of them:
+//! Every transport promises the following, and one conformance suite checks it for all of them:
 //!
-//! - **Confirmed means stored.** [`Published::Confirmed`] is said when the transport itself has confirmed, never before.
-//! - **At least once.** A delivery that was not settled is delivered again, to another consumer if need be. The
-//!   message's id is minted with the business transaction and never changes, so that a duplicate can be recognised.
-//! - **Order per key.** Within a group and a topic, messages of one key come one after the other, in the order in
-//!   which they were published; a message that waits for its next attempt holds back its own key and nothing else.
-//! - **Bounded.** A consumer holds at most its prefetch; a message that always fails is a dead letter after bounded attempts.
-//! - **Nothing falls on the floor.** A message to a topic that nobody subscribed to is [`Published::Unroutable`] and stays
-//!   with the sender. Subscriptions are durable: who starts late finds what came meanwhile.
+//! - **Confirmed means stored.** [`Published::Confirmed`] is returned after the transport itself has confirmed.
+//! - **At least once.** A delivery that wasn't settled is delivered again, possibly to another consumer. The message's
+//!   id is created in the business transaction and never changes, so that a duplicate can be recognised.
+//! - **Order per key.** Within a group and a topic, messages of one key arrive one after the other, in the order in
+//!   which they were published. A message that waits for its next attempt delays its own key only.
+//! - **Bounded.** A consumer holds at most its prefetch; a message that always fails is a dead letter after a bounded
+//!   number of attempts.
+//! - **Nothing is dropped.** A message to a topic without a subscription is [`Published::Unroutable`] and stays with
+//!   the sender. Subscriptions are durable: a consumer that starts late finds what came meanwhile.
 //!
-//! Which transport is used is a matter of configuration, hence the traits are used as `dyn`.
+//! Configuration chooses the transport, so the traits are used as `dyn`.
 
 mod consumer;
 mod message;
@@ -33,56 +34,54 @@ pub use table::DELIVERIES;
 
 use crate::failure::Failure;
 
-/// What became of one message that was handed to a transport.
+/// The transport's answer for one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Published {
     /// The transport has stored it, now or at an earlier attempt.
     Confirmed,
     /// Nobody subscribed to its topic; nothing was stored.
     Unroutable,
-    /// The transport refused this message, or has trouble with it alone.
+    /// The transport rejected this message.
     Failed(Failure),
-    /// The transport can't be reached or takes nothing at present; says nothing about the message.
+    /// The transport is unavailable; this says nothing about the message.
     Unavailable(Failure),
 }
 
 /// What a transport may move from the outbox by itself.
 #[derive(Debug, Clone)]
 pub struct Relay {
-    /// Mints the messages' ids.
+    /// Creates the messages' ids.
     pub origin: Origin,
-    /// Topics that somebody else handles.
+    /// Topics with a handler of their own, which aren't moved.
     pub except: Vec<String>,
-    /// Who moves them, for the record.
+    /// Name of the mover, for the record.
     pub worker: String,
-    /// How long it may go on.
+    /// How long one call may take.
     pub turn: Duration,
 }
 
-/// Why a transport could not do what it was asked.
+/// Errors of a transport.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransportError {
-    /// It can't be reached; the same call may succeed later.
-    #[error(
-        "the {transport} transport can't be reached; nothing is lost, try again later: {source}"
-    )]
+    /// It is unavailable; the same call may succeed later.
+    #[error("the {transport} transport is unavailable; nothing is lost, retry later: {source}")]
     Unavailable {
-        /// Which transport.
+        /// The transport.
         transport: &'static str,
-        /// What it or the network said.
+        /// What it or the network reported.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// It refuses; repeating won't help.
-    #[error("the {transport} transport refuses: {source}")]
+    /// It rejected the call; repeating won't help.
+    #[error("the {transport} transport rejected the call: {source}")]
     Refused {
-        /// Which transport.
+        /// The transport.
         transport: &'static str,
-        /// What it said.
+        /// What it reported.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The delivery is no longer this consumer's: roll the transaction back, it will be delivered again.
-    #[error("the delivery went to another consumer meanwhile: roll back, it is delivered again")]
+    /// The delivery went to another consumer: roll back, it will be redelivered.
+    #[error("the delivery went to another consumer: roll back, it is redelivered")]
     Lost,
     /// This transport can't settle in a database transaction: use the inbox.
     #[error(
@@ -90,12 +89,12 @@ pub enum TransportError {
     )]
     NotShared(&'static str),
     /// The consumer was closed.
-    #[error("the consumer is closed; it delivers no more")]
+    #[error("the consumer is closed")]
     Closed,
 }
 
 impl TransportError {
-    /// May the same call succeed a little later?
+    /// Whether the same call may succeed a little later.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
         match self {
@@ -104,9 +103,9 @@ impl TransportError {
         }
     }
 
-    /// What an engine call on behalf of this transport says about it.
+    /// Classifies an error of the library on behalf of this transport.
     #[must_use]
-    pub fn of_engine(transport: &'static str, error: crate::Error) -> Self {
+    pub fn from_error(transport: &'static str, error: crate::Error) -> Self {
         let transient = error.is_transient();
         let source = Box::new(error);
         if transient {
@@ -117,9 +116,9 @@ impl TransportError {
     }
 }
 
-/// Moves messages from those who publish to those who subscribed.
+/// Moves messages from publishers to subscribers.
 pub trait Transport: Send + Sync + fmt::Debug {
-    /// Its name in configuration, metrics and logs, e.g. `postgres`.
+    /// Name in configuration, metrics and logs, e.g. `postgres`.
     fn name(&self) -> &'static str;
 
     /// Publishes a batch and waits for the transport's own confirmations; one answer per message, in their order.
@@ -127,9 +126,9 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// Messages of one key are stored in the order given.
     fn publish<'a>(&'a self, batch: &'a [Message]) -> BoxFuture<'a, Vec<Published>>;
 
-    /// Publishes in the caller's transaction: what is answered holds if that transaction commits.
+    /// Publishes in the caller's transaction: the answers hold if that transaction commits.
     ///
-    /// Only for a transport that lives in the same database; others answer [`TransportError::NotShared`].
+    /// Only for a transport in the same database; others return [`TransportError::NotShared`].
     fn publish_in<'a>(
         &'a self,
         _transaction: &'a mut PgConnection,
@@ -139,13 +138,14 @@ pub trait Transport: Send + Sync + fmt::Debug {
         Box::pin(async move { Err(TransportError::NotShared(name)) })
     }
 
-    /// Does it live in the very database that this pool leads to?
+    /// Whether the transport lives in the database of this pool.
     fn shares<'a>(&'a self, _pool: &'a PgPool) -> BoxFuture<'a, Result<bool, TransportError>> {
         Box::pin(async { Ok(false) })
     }
 
     /// Moves messages that wait in the outbox of its own database to their subscribers, in one statement and without
-    /// leases; says how many. Only for a transport that shares that database, see [`Transport::shares`]; others move none.
+    /// leases; returns their number. Only for a transport that shares that database, see [`Transport::shares`]; others
+    /// move none.
     fn relay<'a>(&'a self, _order: &'a Relay) -> BoxFuture<'a, crate::Result<u64>> {
         Box::pin(async { Ok(0) })
     }
@@ -157,7 +157,7 @@ pub trait Transport: Send + Sync + fmt::Debug {
         group: &'a str,
     ) -> BoxFuture<'a, Result<(), TransportError>>;
 
-    /// A consumer of this group; its topics are declared first.
+    /// Creates a consumer of this group; its topics are declared first.
     fn subscribe<'a>(
         &'a self,
         subscription: Subscription,

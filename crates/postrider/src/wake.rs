@@ -1,10 +1,10 @@
-//! Wake-ups: a hint that something became due, so that workers need not wait for their next poll.
+//! Wake-ups: hints that something became due, so that workers don't wait for their next poll.
 //!
-//! A hint may be lost at no cost but a poll interval. It is sent after the commit, never inside the caller's
-//! transaction (where NOTIFY takes a lock that all committers share), and while one is on its way all others join
-//! the next: however many messages are enqueued, one process sends one hint at a time.
+//! A lost hint costs no more than a poll interval. Hints are sent after the commit, never inside the caller's
+//! transaction, where NOTIFY takes a lock that all committers share. They are coalesced: however many messages are
+//! enqueued, one process sends one hint at a time.
 
-mod hints;
+pub(crate) mod hints;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,8 +13,8 @@ use sqlx::PgPool;
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
-pub use hints::Hints;
-
+use crate::Result;
+use crate::conn::{CALL_TIMEOUT, ConnGuard, with_timeout};
 use crate::lease::WorkTable;
 
 /// The channel that workers listen on; the payload is the table's name.
@@ -28,7 +28,7 @@ struct Shared {
     changed: Notify,
 }
 
-/// Sends hints from one process, coalesced. Cheap to clone; stops when the last clone is gone.
+/// Sends coalesced hints. Cheap to clone; stops when the last clone is dropped.
 #[derive(Debug, Clone)]
 pub struct Waker {
     shared: Arc<Shared>,
@@ -36,7 +36,7 @@ pub struct Waker {
 }
 
 impl Waker {
-    /// A waker that sends through this pool. Call it inside a tokio runtime.
+    /// Creates a waker that sends through this pool. Call it inside a tokio runtime.
     #[must_use]
     pub fn new(pool: PgPool) -> Self {
         let shared = Arc::new(Shared::default());
@@ -47,7 +47,7 @@ impl Waker {
         }
     }
 
-    /// Something became due in this table; call it after the commit. Never blocks.
+    /// Announces that something became due in this table. Call it after the commit. Never blocks.
     pub fn wake(&self, table: &'static WorkTable) {
         self.tables().insert(table.name);
         self.shared.changed.notify_one();
@@ -68,8 +68,17 @@ async fn send(pool: PgPool, shared: Arc<Shared>) {
             let mut tables = shared.tables.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *tables).into_iter().collect()
         };
-        if let Err(error) = sqlx::query(NOTIFY).bind(tables).execute(&pool).await {
-            tracing::debug!(%error, "a wake-up was not sent; workers find the work at their next poll");
+        if let Err(error) = with_timeout(CALL_TIMEOUT, notify(&pool, tables)).await {
+            tracing::debug!(%error, "could not send a wake-up hint; workers find the work at their next poll");
         }
     }
+}
+
+async fn notify(pool: &PgPool, tables: Vec<&str>) -> Result<()> {
+    let mut connection = ConnGuard::acquire(pool).await?;
+    let sent = sqlx::query(NOTIFY)
+        .bind(tables)
+        .execute(&mut *connection)
+        .await;
+    connection.finish(sent.map(drop).map_err(Into::into))
 }

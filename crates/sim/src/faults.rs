@@ -68,13 +68,13 @@ pub enum Action {
     /// Accepts it after a delay.
     Slow {
         /// The delay.
-        #[serde(rename = "for", with = "postrider::duration")]
+        #[serde(rename = "for", with = "postrider::internal::duration")]
         delay: Duration,
     },
     /// Fails after a delay, without accepting it.
     Stall {
         /// The delay.
-        #[serde(rename = "for", with = "postrider::duration")]
+        #[serde(rename = "for", with = "postrider::internal::duration")]
         delay: Duration,
     },
     /// Fails without accepting it.

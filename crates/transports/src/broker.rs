@@ -162,7 +162,7 @@ impl BrokerTransport {
     }
 
     fn database_error(&self, error: sqlx::Error) -> TransportError {
-        TransportError::of_engine(self.broker.name(), Error::Database(error))
+        TransportError::from_error(self.broker.name(), Error::Database(error))
     }
 
     /// Declares subscriptions that are rows of this database (a service's migrations insert them) at the broker. True if there

@@ -19,9 +19,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use postrider::RetryPolicy;
+use postrider::Verdict;
 use postrider::failure::{Category, Failure};
-use postrider::retry::Policy;
-use postrider::runtime::Verdict;
 use postrider::transport::{
     Consumer, Delivery, Message, MessageId, Published, Subscription, Transport,
 };
@@ -150,8 +150,8 @@ impl Names {
 }
 
 /// A policy that retries at once, up to this number of attempts.
-pub(crate) fn retry_immediately(attempts: u32) -> Policy {
-    Policy::fixed(Duration::from_millis(10), attempts).unwrap()
+pub(crate) fn retry_immediately(attempts: u32) -> RetryPolicy {
+    RetryPolicy::fixed(Duration::from_millis(10), attempts).unwrap()
 }
 
 pub(crate) fn new_id() -> MessageId {

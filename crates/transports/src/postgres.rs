@@ -23,8 +23,8 @@ use postrider::lease::Queue;
 use postrider::transport::{
     Consumer, DELIVERIES, Message, Published, Relay, Subscription, Transport, TransportError,
 };
-use postrider::wake::{Hints, Waker};
 use postrider::{Error, Result};
+use postrider::{internal::Hints, wake::Waker};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgConnection, PgPool};
 
@@ -60,7 +60,7 @@ impl PostgresTransport {
         Ok(Self {
             queue: Queue::new(&DELIVERIES)?,
             waker: Waker::new(pool.clone()),
-            hints: Hints::of(reserved.clone()),
+            hints: Hints::new(reserved.clone()),
             pool,
             reserved,
         })
@@ -156,7 +156,7 @@ impl Transport for PostgresTransport {
 
 /// A database error as the transport's.
 fn transport_error(error: impl Into<Error>) -> TransportError {
-    TransportError::of_engine(NAME, error.into())
+    TransportError::from_error(NAME, error.into())
 }
 
 /// Do two pools connect to the same database? One sees the other's lock or doesn't, which names, copies and poolers can't

@@ -37,14 +37,14 @@ impl From<Error> for Problem {
 impl From<LedgerError> for Problem {
     fn from(error: LedgerError) -> Self {
         match error {
-            LedgerError::Engine(error) => error.into(),
+            LedgerError::Other(error) => error.into(),
             LedgerError::Busy { retry_after } => Problem::new(
                 &codes::REQUEST_IN_PROGRESS,
                 "Another request with the same key is being accepted: repeat this one to get its answer.",
             )
             .retry_after(retry_after),
             // Only a program that finishes what it never accepted gets here.
-            other @ (LedgerError::Unknown(_) | LedgerError::NotNow { .. }) => {
+            other @ (LedgerError::Unknown(_) | LedgerError::WrongState { .. }) => {
                 Problem::internal(other)
             }
         }

@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use futures_util::FutureExt;
+use postrider::Worker;
 use postrider::breaker::{self, Breakers};
 use postrider::migrate::Migrator;
 use postrider::outbox::OUTBOX;
 use postrider::publisher::Publisher;
-use postrider::runtime::Worker;
 use postrider::transport::Transport;
 use postrider_blob::Store;
 use postrider_evidence::cases::{CaseApi, HttpCases};
@@ -96,7 +96,7 @@ async fn main() -> Result<()> {
 }
 
 async fn pool(url: &str) -> Result<PgPool> {
-    Ok(postrider::pool::options()
+    Ok(postrider::internal::pool::options()
         .max_connections(CONNECTIONS)
         .connect(url)
         .await?)

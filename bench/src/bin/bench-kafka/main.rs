@@ -15,8 +15,8 @@ use postrider::breaker::Breakers;
 use postrider::migrate::Migrator;
 use postrider::outbox::{Message, OUTBOX, enqueue_many};
 use postrider::publisher::{Publisher, PublisherOptions};
-use postrider::runtime::{Worker, WorkerOptions};
 use postrider::transport::Transport;
+use postrider::{Worker, WorkerOptions};
 use postrider_bench_kit::Items;
 use postrider_transports::PostgresTransport;
 use postrider_transports::broker::Options;
@@ -84,7 +84,7 @@ async fn main() -> Result<()> {
 }
 
 async fn pool(url: &str) -> Result<PgPool> {
-    Ok(postrider::pool::options()
+    Ok(postrider::internal::pool::options()
         .min_connections(CONNECTIONS)
         .max_connections(CONNECTIONS)
         .connect(url)

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use axum::extract::FromRef;
+use postrider::WorkerPool;
 use postrider::breaker::{self, Breakers};
 use postrider::migrate::Migrator;
-use postrider::runtime::WorkerPool;
 use postrider::transport::Transport;
 use postrider_payments::wallet::Wallet;
 use postrider_payments::wallet::callback::HttpCallback;

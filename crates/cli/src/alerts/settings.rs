@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use postrider::settings::{address, not_http, unless_empty};
+use postrider::internal::settings::{address, not_http, unless_empty};
 use postrider_web::http_client::webhook::signing_key;
 use serde::Deserialize;
 use url::Url;
@@ -12,7 +12,7 @@ use url::Url;
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// Interval between evaluations.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub every: Duration,
     /// Receives a POST when an alert fires and when it is resolved; absent: none.
     #[serde(deserialize_with = "address")]
@@ -21,7 +21,7 @@ pub struct Settings {
     #[serde(deserialize_with = "unless_empty")]
     pub secret: Option<String>,
     /// Timeout of the receiver.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub timeout: Duration,
 }
 

@@ -6,10 +6,8 @@
 use std::{sync::Arc, time::Duration};
 
 use postrider::{
-    Error,
+    BoxError, Error, Handler, RetryPolicy, Verdict,
     outbox::{self, Message},
-    retry::Policy,
-    runtime::{BoxError, Handler, Verdict},
 };
 use postrider_web::http_client::webhook::Webhook;
 use serde::{Deserialize, Serialize};
@@ -78,7 +76,7 @@ pub(crate) fn handler(settings: &Settings) -> Result<Handler, Failure> {
         }
     };
     // From seconds to fifteen minutes, for about two hours: later, the alert is out of date.
-    let policy = Policy::exponential(Duration::from_secs(2), Duration::from_secs(900), 16)
+    let policy = RetryPolicy::exponential(Duration::from_secs(2), Duration::from_secs(900), 16)
         .map_err(|e| invalid(&e))?;
     Ok(Handler::new(deliver).policy(policy).concurrency(4))
 }

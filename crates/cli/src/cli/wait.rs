@@ -26,7 +26,7 @@ pub(super) struct WaitOptions {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    postrider::duration::parse(text)
+    postrider::internal::duration::parse(text)
         .filter(|duration| !duration.is_zero())
         .ok_or_else(|| "write a duration such as 90s, 5m or 2h".to_owned())
 }
@@ -127,7 +127,7 @@ impl Waiter {
     fn timed_out(&self) -> Failure {
         self.progress.finish_and_clear();
         let Self { what, show, .. } = self;
-        let after = postrider::duration::format(self.timeout);
+        let after = postrider::internal::duration::format(self.timeout);
         let message = format!(
             "{what} was accepted but had not finished after {after}; it goes on without this command: check it with `{show}`, or wait longer with --timeout"
         );

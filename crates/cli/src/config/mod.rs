@@ -74,10 +74,10 @@ pub struct Server {
     /// Maximum size of a request body.
     pub body_limit: ByteSize,
     /// Timeout of a request.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub request_timeout: Duration,
     /// How long a stopping server waits for requests in flight.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub drain_timeout: Duration,
     /// API tokens.
     pub tokens: Vec<Token>,
@@ -95,10 +95,10 @@ pub struct Database {
     /// Maximum connections on which workers claim and settle.
     pub worker_connections: u32,
     /// Timeout for the database at start.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub connect_timeout: Duration,
     /// Timeout for a free connection.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub acquire_timeout: Duration,
     /// Apply pending migrations at start.
     pub migrate: bool,
@@ -112,16 +112,16 @@ pub struct Database {
 #[serde(deny_unknown_fields)]
 pub struct Retention {
     /// Attempts and completions.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub attempts: Duration,
     /// Inbox: ids of handled messages.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub inbox: Duration,
     /// The log of published messages.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub messages: Duration,
     /// Archived dead letters.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub archive: Duration,
 }
 

@@ -64,7 +64,7 @@ pub const PATHS: [&str; 18] = [
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// Lifetime of a login.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub session: Duration,
 }
 

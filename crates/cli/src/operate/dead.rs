@@ -4,7 +4,7 @@ mod view;
 
 use postrider::{
     Error,
-    dead_letter::{Action, Cursor, Order, Step},
+    dead_letter::{Action, Cursor, OperationRequest, Step},
     lease::Operator,
 };
 use time::OffsetDateTime;
@@ -148,11 +148,11 @@ impl Operate {
         request: &Request<'_>,
     ) -> Result<OperationView, OperateError> {
         request.check()?;
-        let order = Order {
+        let order = OperationRequest {
             rate: request.rate,
-            most: request.limit,
+            limit: request.limit,
             confirmed: request.allow_stale,
-            ..Order::new(action, self.resolve(request.filter).await?)
+            ..OperationRequest::new(action, self.resolve(request.filter).await?)
         };
         let submitted = self.letters.submit(&self.pool, operator, &order).await?;
         tracing::info!(
@@ -166,7 +166,7 @@ impl Operate {
         );
         // Run the first batch now: redriving a single item is done with the response.
         let stepped = self.letters.step(&self.pool, submitted.id).await;
-        if matches!(stepped, Ok(Step::Done | Step::Over)) {
+        if matches!(stepped, Ok(Step::Progressed | Step::Finished)) {
             self.wake();
         }
         let latest = self.letters.operation(&self.pool, submitted.id).await?;

@@ -9,7 +9,7 @@ mod text;
 
 use std::fmt;
 
-use postrider::{dead_letter, duration};
+use postrider::{dead_letter, internal::duration};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::services;

@@ -50,13 +50,13 @@ async fn round(pool: &PgPool, letters: &DeadLetters, waker: &Waker) -> Result<Du
         let mut changed = false;
         for _ in 0..BATCHES_PER_TURN {
             match letters.step(pool, id).await {
-                Ok(Step::Done) => (changed, wait) = (true, Duration::ZERO),
-                Ok(Step::Early(early)) => {
+                Ok(Step::Progressed) => (changed, wait) = (true, Duration::ZERO),
+                Ok(Step::Wait(early)) => {
                     wait = wait.min(early);
                     break;
                 }
                 Ok(Step::Busy) => break,
-                Ok(Step::Over) => {
+                Ok(Step::Finished) => {
                     changed = true;
                     break;
                 }

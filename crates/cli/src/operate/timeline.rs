@@ -97,10 +97,13 @@ impl Operate {
     async fn item_events(&self, items: Vec<ItemId>) -> Result<Vec<(ItemId, Event)>> {
         let (here, there): (Vec<ItemId>, Vec<ItemId>) = items
             .into_iter()
-            .partition(|item| self.letters.place(&item.work_table).is_none());
+            .partition(|item| self.letters.remote_pool(&item.work_table).is_none());
         let mut events = timeline::for_items(&self.pool, &here).await?;
         for item in there {
-            let pool = self.letters.place(&item.work_table).unwrap_or(&self.pool);
+            let pool = self
+                .letters
+                .remote_pool(&item.work_table)
+                .unwrap_or(&self.pool);
             events.extend(timeline::for_items(pool, &[item]).await?);
         }
         Ok(events)

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use postrider::{
-    Error, attempts, inbox,
+    Error, inbox,
+    internal::attempts,
     leader::{Periodic, run_periodic},
 };
 use postrider_transports::{PostgresTransport, postgres::Retention as LogRetention};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postrider::{outbox::OUTBOX, publisher::Publisher, runtime::Worker};
+use postrider::{Worker, outbox::OUTBOX, publisher::Publisher};
 
 use super::tasks::Resources;
 use crate::{

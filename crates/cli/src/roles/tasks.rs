@@ -2,8 +2,8 @@
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
+use postrider::WorkerPool;
 use postrider::breaker::{self, Breakers};
-use postrider::runtime::WorkerPool;
 use postrider::transport::Transport;
 use postrider_blob::Store;
 use postrider_transports::PostgresTransport;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postrider::{migrate::Migrator, pool};
+use postrider::{internal::pool, migrate::Migrator};
 use postrider_inspect::doctor::Doctor;
 use postrider_payments::{
     Payments, reconcile, requests,

@@ -3,7 +3,7 @@
 //! Whether it keeps prepared statements apart is asked first.
 
 use super::exam::{Answer, Complaint, Exam, Unanswered};
-use postrider::pool::{keeps_statements_apart, shares_sessions};
+use postrider::internal::pool::{keeps_statements_apart, shares_sessions};
 
 const MIXES: &str = "a pooler in transaction mode stands between the program and the server and mixes up prepared statements: one connection runs another's";
 

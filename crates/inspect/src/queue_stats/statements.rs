@@ -1,6 +1,6 @@
 //! The SQL of the queue statistics, built from the tables' descriptors. Only compile-time constants go into the text.
 
-use postrider::dead_letter::is_dead;
+use postrider::internal::is_dead;
 use postrider::lease::{Finish, WorkTable};
 use postrider::publisher::UNROUTABLE;
 use postrider::transport::DELIVERIES;

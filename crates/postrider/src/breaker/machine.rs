@@ -1,17 +1,17 @@
-//! The breaker as a pure state machine: the caller brings the time.
+//! The breaker as a pure state machine: the caller supplies the time.
 
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// When a breaker opens and for how long.
+/// When a breaker opens, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// So many signs in a row that the dependency is unavailable open the breaker.
+    /// Number of consecutive signs of unavailability that open the breaker.
     pub threshold: std::num::NonZeroU32,
-    /// So long nobody calls it then.
-    #[serde(with = "crate::duration")]
+    /// How long the breaker stays open.
+    #[serde(with = "crate::internal::duration")]
     pub open_for: Duration,
 }
 
@@ -29,12 +29,12 @@ impl Default for Settings {
 pub enum Outcome {
     /// It answered, whatever it said about the item.
     Answered,
-    /// It could not be reached, did not answer in time, or asked to be left alone.
+    /// It was unreachable, timed out, or asked not to be called.
     Unavailable,
 }
 
 impl Outcome {
-    /// What an HTTP status shows: 429 and 503 are about the dependency, everything else is an answer.
+    /// Classifies an HTTP status: 429 and 503 are about the dependency, everything else is an answer.
     #[must_use]
     pub const fn of_status(status: u16) -> Self {
         match status {
@@ -47,11 +47,11 @@ impl Outcome {
 /// The three states, as they are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// Calls go through.
+    /// Calls pass.
     Closed,
     /// Nobody calls.
     Open,
-    /// One call at a time finds out whether the dependency is back.
+    /// One call at a time probes whether the dependency is back.
     HalfOpen,
 }
 
@@ -70,14 +70,14 @@ impl State {
 /// Whether a call may be made.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Yes; bring the pass back with the outcome.
+    /// Yes; return the pass with the outcome.
     Go(Pass),
-    /// No; ask again after this time.
+    /// No; ask again after this long.
     Wait(Duration),
 }
 
-/// Belongs to one call. It remembers in which era of the breaker the call began, so that an answer that comes late
-/// can't close a breaker that has opened since.
+/// Belongs to one call. It remembers the breaker's generation when the call started, so that a late answer can't close
+/// a breaker that has opened since.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Pass {
     era: u64,
@@ -95,14 +95,14 @@ enum Phase {
 pub struct Machine {
     settings: Settings,
     phase: Phase,
-    /// Grows with each transition.
+    /// Incremented by each transition.
     era: u64,
     /// Signs of unavailability since the last answer.
     streak: u64,
 }
 
 impl Machine {
-    /// A closed breaker.
+    /// Creates a closed breaker.
     #[must_use]
     pub const fn new(settings: Settings) -> Self {
         Self {
@@ -123,13 +123,13 @@ impl Machine {
         }
     }
 
-    /// Signs of unavailability since the last answer.
+    /// Number of signs of unavailability since the last answer.
     #[must_use]
     pub const fn failures(&self) -> u64 {
         self.streak
     }
 
-    /// How much longer it is open, if it is.
+    /// How much longer it stays open, if it is open.
     #[must_use]
     pub fn open_for_from(&self, now: Instant) -> Option<Duration> {
         match self.phase {
@@ -138,7 +138,7 @@ impl Machine {
         }
     }
 
-    /// May a call be made now?
+    /// Decides whether a call may be made now.
     pub fn permit(&mut self, now: Instant) -> Decision {
         match self.phase {
             Phase::Closed { .. } => Decision::Go(Pass { era: self.era }),
@@ -147,14 +147,14 @@ impl Machine {
                 self.enter(Phase::HalfOpen { probing: true });
                 Decision::Go(Pass { era: self.era })
             }
-            // A tenth of the open time, but not so often that waiting costs more than calling.
+            // A tenth of the open time, but not so short that waiting costs more than calling.
             Phase::HalfOpen { probing: true } => {
                 Decision::Wait((self.settings.open_for / 10).max(Duration::from_millis(10)))
             }
         }
     }
 
-    /// Takes note of what a call showed.
+    /// Records what a call showed.
     pub fn record(&mut self, pass: Pass, outcome: Outcome, now: Instant) {
         if pass.era != self.era {
             return;
@@ -181,12 +181,12 @@ impl Machine {
                 self.streak += 1;
                 self.open(now);
             }
-            // No pass is given out while the breaker is open.
+            // No pass is issued while the breaker is open.
             (Phase::Open { .. }, Outcome::Answered | Outcome::Unavailable) => {}
         }
     }
 
-    /// A call that ended without showing anything, because it was cancelled: the next may probe.
+    /// Records a call that was cancelled without an outcome: the next may probe.
     pub fn abandon(&mut self, pass: Pass) {
         if pass.era == self.era && matches!(self.phase, Phase::HalfOpen { probing: true }) {
             self.phase = Phase::HalfOpen { probing: false };
@@ -194,7 +194,7 @@ impl Machine {
     }
 
     fn open(&mut self, now: Instant) {
-        // A time that the clock can't express is as good as a very long one.
+        // A time that the clock can't express counts as very long.
         let far = Duration::from_secs(365 * 24 * 60 * 60);
         let until = now
             .checked_add(self.settings.open_for)

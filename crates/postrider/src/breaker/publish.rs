@@ -1,6 +1,6 @@
-//! Makes the breakers of all processes visible in one table.
+//! Publishes the breakers of all processes in one table.
 //!
-//! Only the latest state of each dependency waits to be written, so a database that is away costs no memory and a
+//! Only the latest state of each dependency waits to be written, so an unavailable database costs no memory, and a
 //! breaker never waits for it.
 
 use std::{collections::HashMap, sync::Mutex, time::Duration};
@@ -21,42 +21,42 @@ on conflict (dependency, process) do update
    set state = excluded.state, failures = excluded.failures,
        open_until = excluded.open_until, changed_at = excluded.changed_at";
 
-/// What dead processes left behind, and what has been well for a day, is no longer news.
+/// Rows of dead processes, and of breakers that have been closed for a day.
 const SWEEP: &str =
     "delete from postrider.breaker where changed_at < clock_timestamp() - interval '1 day'";
 
-const LEAVE: &str = "delete from postrider.breaker where process = $1";
+const DELETE_PROCESS: &str = "delete from postrider.breaker where process = $1";
 
-/// An open breaker whose time is over waits for somebody to probe.
+/// An open breaker whose time is over waits for a probe.
 const ALL: &str = "
 select dependency, process,
        case when state = 'open' and open_until < clock_timestamp() then 'half_open' else state end as state,
        failures, open_until, changed_at
 from postrider.breaker order by dependency, process";
 
-/// A breaker of some process, for people to see.
+/// A breaker of some process, for display.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct BreakerRow {
-    /// What it protects.
+    /// The dependency.
     pub dependency: String,
-    /// Whose breaker it is.
+    /// The process.
     pub process: Uuid,
     /// `closed`, `open` or `half_open`.
     pub state: String,
-    /// Signs of unavailability since the last answer.
+    /// Number of signs of unavailability since the last answer.
     pub failures: i64,
-    /// Until when nobody calls.
+    /// When calls are allowed again.
     pub open_until: Option<OffsetDateTime>,
-    /// Since when.
+    /// When the state changed.
     pub changed_at: OffsetDateTime,
 }
 
-/// The breakers of all processes that ever opened lately.
+/// Lists the breakers of all processes that opened lately.
 pub async fn all(connection: &mut PgConnection) -> Result<Vec<BreakerRow>, Error> {
     Ok(sqlx::query_as(ALL).fetch_all(connection).await?)
 }
 
-/// A transition that is not written yet.
+/// A transition that isn't written yet.
 #[derive(Debug, Clone)]
 struct Notice {
     state: State,
@@ -90,7 +90,7 @@ impl Board {
         self.posted.notify_one();
     }
 
-    /// Puts back what could not be written, unless there is newer news.
+    /// Puts back what could not be written, unless there is a newer transition.
     fn put_back(&self, notices: HashMap<String, Notice>) {
         let mut current = lock(&self.notices);
         for (dependency, notice) in notices {
@@ -110,7 +110,7 @@ pub async fn publish(pool: PgPool, breakers: Breakers, stop: CancellationToken) 
         }
         let notices = std::mem::take(&mut *lock(&board.notices));
         if let Err(error) = write(&pool, process, &notices).await {
-            tracing::warn!(%error, "could not publish the state of circuit breakers; trying again");
+            tracing::warn!(%error, "could not publish the state of circuit breakers; retrying");
             board.put_back(notices);
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_secs(1)) => board.posted.notify_one(),
@@ -118,8 +118,12 @@ pub async fn publish(pool: PgPool, breakers: Breakers, stop: CancellationToken) 
             }
         }
     }
-    if let Err(error) = sqlx::query(LEAVE).bind(process).execute(&pool).await {
-        tracing::debug!(%error, "could not remove the published breakers; they are swept after a day");
+    if let Err(error) = sqlx::query(DELETE_PROCESS)
+        .bind(process)
+        .execute(&pool)
+        .await
+    {
+        tracing::debug!(%error, "could not remove the published breakers; they expire after a day");
     }
 }
 

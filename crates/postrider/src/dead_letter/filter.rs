@@ -1,15 +1,15 @@
-//! Which dead letters are meant.
+//! Filters over dead letters.
 
 use serde::{Deserialize, Serialize};
 use sqlx::types::time::OffsetDateTime;
 
 use crate::{Error, Result};
 
-/// Every part that is given must fit.
+/// A filter: every part that is given must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Filter {
-    /// Of one of these work tables.
+    /// In one of these work tables.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work_tables: Option<Vec<String>>,
     /// Of this kind.
@@ -21,63 +21,63 @@ pub struct Filter {
     /// With this cause (see [`super::DeadLetter::cause`]).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
-    /// With this in the failure's message, in whatever case.
+    /// With this text in the failure's message, ignoring case.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// Given up at this time or later.
+    /// Dead since this time.
     #[serde(
         skip_serializing_if = "Option::is_none",
         with = "time::serde::rfc3339::option"
     )]
     pub since: Option<OffsetDateTime>,
-    /// Given up before this time.
+    /// Dead before this time.
     #[serde(
         skip_serializing_if = "Option::is_none",
         with = "time::serde::rfc3339::option"
     )]
     pub until: Option<OffsetDateTime>,
-    /// These items; needs exactly one work table, too.
+    /// These items; requires exactly one work table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ids: Option<Vec<i64>>,
 }
 
 impl Filter {
-    /// All of this work table.
+    /// All dead letters of this work table.
     #[must_use]
-    pub fn of(work_table: impl Into<String>) -> Self {
+    pub fn table(work_table: impl Into<String>) -> Self {
         Self {
             work_tables: Some(vec![work_table.into()]),
             ..Self::default()
         }
     }
 
-    /// Numbers alone name nothing: two tables may both have the same.
+    /// Checks that ids come with exactly one table, because ids are unique per table only.
     pub fn check(&self) -> Result<()> {
         let tables = self.work_tables.as_ref().map_or(0, Vec::len);
         if self.ids.is_some() && tables != 1 {
             return Err(Error::invalid(
                 "filter",
-                "ids need their work table, and only one",
+                "ids require exactly one work table",
             ));
         }
         Ok(())
     }
 
-    pub(super) fn wants(&self, work_table: &str) -> bool {
+    pub(super) fn matches(&self, work_table: &str) -> bool {
         self.work_tables
             .as_ref()
             .is_none_or(|tables| tables.iter().any(|table| table == work_table))
     }
 }
 
-/// The place of a dead letter in the listing.
+/// The position of a dead letter in a listing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
-    /// When it was given up.
+    /// When it was marked dead.
     #[serde(with = "time::serde::rfc3339")]
     pub died_at: OffsetDateTime,
-    /// Its work table.
+    /// Work table.
     pub work_table: String,
-    /// Its id.
+    /// Id.
     pub id: i64,
 }

@@ -1,4 +1,4 @@
-//! Failure groups: the same cause, whatever the particulars.
+//! Groups of dead letters with the same cause.
 
 use sqlx::PgPool;
 use sqlx::types::time::OffsetDateTime;
@@ -6,45 +6,46 @@ use sqlx::types::time::OffsetDateTime;
 use super::{DeadLetters, Filter, query};
 use crate::Result;
 
-/// More causes than this nobody reads; the rarest are left out.
-const MOST: i64 = 500;
+/// Maximum number of groups; the rarest are left out.
+const MAX_GROUPS: i64 = 500;
 
 /// Dead letters with one cause.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct Group {
-    /// The work table.
+    /// Work table.
     pub work_table: String,
-    /// The kind of item.
+    /// Kind of item.
     pub kind: String,
-    /// The failure's code.
+    /// Failure code.
     pub code: String,
-    /// What they have in common.
+    /// Common cause.
     pub cause: String,
-    /// How many.
+    /// Number of dead letters.
     pub count: i64,
-    /// When the first was given up.
+    /// When the first was marked dead.
     pub first: OffsetDateTime,
-    /// When the last was given up.
+    /// When the last was marked dead.
     pub last: OffsetDateTime,
-    /// One of them.
+    /// Id of one of them.
     pub example: i64,
 }
 
 impl DeadLetters {
-    /// The causes, the most frequent first.
+    /// Groups by cause, most frequent first.
     pub async fn groups(&self, pool: &PgPool, filter: &Filter) -> Result<Vec<Group>> {
-        let here = query::groups(&self.at_home(filter), filter, MOST).map(|query| (query, pool));
+        let here = query::groups(&self.local_tables(filter), filter, MAX_GROUPS)
+            .map(|query| (query, pool));
         let there = self
-            .away(filter)
-            .filter_map(|(table, pool)| Some((query::groups(&[table], filter, MOST)?, pool)));
+            .remote_tables(filter)
+            .filter_map(|(table, pool)| Some((query::groups(&[table], filter, MAX_GROUPS)?, pool)));
         let mut found: Vec<Group> = Vec::new();
         for (mut query, pool) in here.into_iter().chain(there) {
             let query = query.build_query_as().persistent(false);
             found.extend(query.fetch_all(pool).await?);
         }
-        // Stable: those of one database stay in the order in which it gave them.
+        // Stable: groups of one database stay in its order.
         found.sort_by_key(|group| std::cmp::Reverse(group.count));
-        found.truncate(usize::try_from(MOST).unwrap_or(usize::MAX));
+        found.truncate(usize::try_from(MAX_GROUPS).unwrap_or(usize::MAX));
         Ok(found)
     }
 }

@@ -1,7 +1,7 @@
-//! Redriving or archiving many: written down first, then done piece by piece.
+//! Bulk redrive and archive: recorded first, then performed in batches.
 //!
-//! The order is durable: a process that dies in the middle leaves the rest to any other (see [`super::step`]). Its pace is
-//! kept by the database's clock.
+//! An operation is durable: if a process dies in the middle, any other continues it (see [`super::step`]). Its rate is
+//! measured by the database's clock.
 
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
@@ -25,18 +25,18 @@ const STOP: &str = "
 update postrider.operation set finished_at = clock_timestamp(), stopped_by = $2
 where id = $1 and finished_at is null";
 
-/// What is to be done to dead letters.
+/// What to do with dead letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// They begin anew with fresh attempts.
+    /// Make them ready again, with fresh attempts.
     Redrive,
-    /// They are laid to rest.
+    /// Archive them.
     Archive,
 }
 
 impl Action {
-    /// Its word in the database.
+    /// The name in the database.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -46,94 +46,98 @@ impl Action {
     }
 }
 
-/// What an operator asks for.
+/// A request for a bulk operation.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Order {
-    /// What to do.
+pub struct OperationRequest {
+    /// The action.
     pub action: Action,
-    /// To which.
+    /// Which dead letters.
     pub filter: Filter,
-    /// At most so many per second; none: as fast as it goes.
+    /// Maximum rate per second; None means unlimited.
     pub rate: Option<f64>,
-    /// At most so many in all.
-    pub most: Option<i64>,
-    /// The operator knows that what is redriven may be stale.
+    /// Maximum number of items.
+    pub limit: Option<i64>,
+    /// The operator confirmed that stale items may be redriven.
     pub confirmed: bool,
 }
 
-impl Order {
-    /// Do this to all that fit, as fast as it goes.
+impl OperationRequest {
+    /// Applies an action to everything that matches, without a rate limit.
     #[must_use]
     pub const fn new(action: Action, filter: Filter) -> Self {
         Self {
             action,
             filter,
             rate: None,
-            most: None,
+            limit: None,
             confirmed: false,
         }
     }
 }
 
-/// An order and how far it has come.
+/// A bulk operation and its progress.
 #[derive(Debug, Clone, PartialEq, sqlx::FromRow)]
 pub struct Operation {
-    /// Its number.
+    /// Id.
     pub id: i64,
-    /// When it was given; what dies later is not meant.
+    /// When it was requested; items that die later aren't included.
     pub created_at: OffsetDateTime,
-    /// By whom.
+    /// Who requested it.
     pub actor: String,
-    /// Why, in their words.
+    /// The reason given.
     pub reason: Option<String>,
     /// `redrive` or `archive`.
     pub action: String,
-    /// Which are meant.
+    /// Which dead letters.
     #[sqlx(json)]
     pub filter: Filter,
-    /// At most so many per second.
+    /// Maximum rate per second.
     pub rate: Option<f64>,
-    /// At most so many in all.
-    pub most: Option<i64>,
-    /// The operator knows that what is redriven may be stale.
+    /// Maximum number of items.
+    #[sqlx(rename = "most")]
+    pub limit: Option<i64>,
+    /// The operator confirmed that stale items may be redriven.
     pub confirmed: bool,
-    /// So many have changed.
+    /// Number of changed items.
     pub changed: i64,
-    /// So many fit but could not be changed: a dedupe key of theirs is in use again, they changed meanwhile, or a guard
-    /// kept them.
+    /// Number of matching items that could not be changed: their dedupe key is in use again, they changed meanwhile, or
+    /// a guard held them back.
     pub skipped: i64,
-    /// When it ended.
+    /// When it finished.
     pub finished_at: Option<OffsetDateTime>,
-    /// Who ended it early.
+    /// Who stopped it early.
     pub stopped_by: Option<String>,
 }
 
-/// What a deed over many came to.
+/// The result of a bulk operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Total {
-    /// So many items changed.
+    /// Number of changed items.
     pub changed: i64,
-    /// So many fit but could not be changed.
+    /// Number of matching items that could not be changed.
     pub skipped: i64,
 }
 
 impl DeadLetters {
-    /// Writes an order down. It is done by whoever calls [`DeadLetters::step`].
+    /// Records an operation. Callers of [`DeadLetters::step`] perform it.
     pub async fn submit(
         &self,
         pool: &PgPool,
         operator: &Operator,
-        order: &Order,
+        request: &OperationRequest,
     ) -> Result<Operation> {
-        order.filter.check()?;
+        request.filter.check()?;
         if operator.name.trim().is_empty() {
-            return Err(Error::invalid("operator", "the audit needs a name"));
+            return Err(Error::invalid(
+                "operator",
+                "must not be empty: the audit needs a name",
+            ));
         }
-        if order
+        if request
             .rate
             .is_some_and(|rate| !rate.is_finite() || rate <= 0.0)
         {
-            return Err(Error::invalid("rate", "more than 0 per second"));
+            return Err(Error::invalid("rate", "must be greater than zero"));
         }
         Ok(sqlx::query_as(SUBMIT)
             .bind(crate::failure::storable(&operator.name, 200))
@@ -143,21 +147,21 @@ impl DeadLetters {
                     .as_deref()
                     .map(|reason| crate::failure::storable(reason, 2_000)),
             )
-            .bind(order.action.as_str())
-            .bind(Json(&order.filter))
-            .bind(order.rate)
-            .bind(order.most)
-            .bind(order.confirmed)
+            .bind(request.action.as_str())
+            .bind(Json(&request.filter))
+            .bind(request.rate)
+            .bind(request.limit)
+            .bind(request.confirmed)
             .fetch_one(pool)
             .await?)
     }
 
-    /// An order and how far it has come.
+    /// Returns an operation and its progress.
     pub async fn operation(&self, pool: &PgPool, id: i64) -> Result<Option<Operation>> {
         Ok(sqlx::query_as(FIND).bind(id).fetch_optional(pool).await?)
     }
 
-    /// Orders, the newest first; go on before the last one's id.
+    /// Lists operations, newest first; continue before the last one's id.
     pub async fn operations(
         &self,
         pool: &PgPool,
@@ -171,26 +175,26 @@ impl DeadLetters {
             .await?)
     }
 
-    /// Ends an order early; what it has done stays done. False if it had ended.
+    /// Stops an operation; what it has changed stays changed. Returns false if it had finished.
     pub async fn stop(&self, pool: &PgPool, operator: &Operator, id: i64) -> Result<bool> {
         let name = crate::failure::storable(&operator.name, 200);
         let done = sqlx::query(STOP).bind(id).bind(name).execute(pool).await?;
         Ok(done.rows_affected() > 0)
     }
 
-    /// Writes an order down and does it to its end, here.
-    pub async fn carry_out(
+    /// Records an operation and performs it to its end, here.
+    pub async fn execute(
         &self,
         pool: &PgPool,
         operator: &Operator,
-        order: &Order,
+        request: &OperationRequest,
     ) -> Result<Total> {
-        let id = self.submit(pool, operator, order).await?.id;
+        let id = self.submit(pool, operator, request).await?.id;
         loop {
             match self.step(pool, id).await? {
-                Step::Done | Step::Busy => {}
-                Step::Early(wait) => tokio::time::sleep(wait).await,
-                Step::Over => break,
+                Step::Progressed | Step::Busy => {}
+                Step::Wait(wait) => tokio::time::sleep(wait).await,
+                Step::Finished => break,
             }
         }
         let ended = self.operation(pool, id).await?;

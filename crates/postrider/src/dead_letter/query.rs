@@ -1,7 +1,7 @@
-//! The SQL of the view, made from the tables' descriptors and from those parts of a filter that are given: a condition that
-//! is not there can't spoil a plan.
+//! The SQL of the view, built from the tables' descriptors and from those parts of a filter that are given: a condition
+//! that isn't there can't spoil a plan.
 //!
-//! Each table is read by an index of its own and gives no more than a page; only these few rows are sorted together.
+//! Each table is read by its own index and returns at most a page; only these few rows are sorted together.
 
 use std::cmp::Ordering;
 
@@ -10,7 +10,7 @@ use sqlx::{Postgres, QueryBuilder};
 use super::{Cursor, Filter};
 use crate::lease::WorkTable;
 
-/// `before`: what stands before the statement, if anything.
+/// `before`: a prefix for the statement, e.g. `explain`.
 pub(super) fn list(
     before: &str,
     tables: &[&'static WorkTable],
@@ -173,7 +173,7 @@ fn matching(query: &mut QueryBuilder<Postgres>, table: &WorkTable, filter: &Filt
     }
 }
 
-/// What comes after the cursor in the order of the whole listing, said about one table.
+/// What comes after the cursor in the order of the whole listing, as a condition on one table.
 fn beyond(query: &mut QueryBuilder<Postgres>, table: &WorkTable, after: &Cursor) {
     let c = &table.columns;
     match table.name.cmp(after.work_table.as_str()) {
@@ -198,7 +198,7 @@ fn beyond(query: &mut QueryBuilder<Postgres>, table: &WorkTable, after: &Cursor)
     }
 }
 
-/// What is dead, by the smallest index that knows.
+/// Dead items, by the smallest index that covers them.
 pub fn is_dead(table: &WorkTable) -> String {
     let c = &table.columns;
     let known = c

@@ -1,7 +1,7 @@
-//! Tables that are in another database than the others: each is asked and changed where it is.
+//! Tables in another database: each is read and changed where it is.
 //!
-//! A database of its own has the engine's schema, too, so attempts, audit and archive of such a table are beside it. Orders
-//! over dead letters are kept at home, whichever tables they mean.
+//! Such a database has the library's schema, too, so attempts, audit and archive of the table are next to it.
+//! Operations on dead letters are recorded in the local database, whichever tables they cover.
 
 use sqlx::PgPool;
 
@@ -9,42 +9,42 @@ use super::{DeadLetters, Filter};
 use crate::lease::{Queue, WorkTable};
 
 impl DeadLetters {
-    /// This table is in the database of this pool.
+    /// Adds a table that lives in the database of this pool.
     #[must_use]
     pub fn with_remote(mut self, work_table: &'static str, pool: PgPool) -> Self {
-        self.elsewhere.push((work_table, pool));
+        self.remote.push((work_table, pool));
         self
     }
 
-    /// The database of this table; none if it is at home.
+    /// The database of this table; None if it is local.
     #[must_use]
-    pub fn place(&self, work_table: &str) -> Option<&PgPool> {
-        self.elsewhere
+    pub fn remote_pool(&self, work_table: &str) -> Option<&PgPool> {
+        self.remote
             .iter()
             .find(|(table, _)| *table == work_table)
             .map(|(_, pool)| pool)
     }
 
-    /// The tables at home that the filter leaves.
-    pub(super) fn at_home(&self, filter: &Filter) -> Vec<&'static WorkTable> {
-        self.wanted(filter)
-            .filter(|table| self.place(table.name).is_none())
+    /// Local tables that match the filter.
+    pub(super) fn local_tables(&self, filter: &Filter) -> Vec<&'static WorkTable> {
+        self.matching(filter)
+            .filter(|table| self.remote_pool(table.name).is_none())
             .collect()
     }
 
-    /// The tables elsewhere that the filter leaves. A filter that leaves none of a database does not ask it.
-    pub(super) fn away(
+    /// Remote tables that match the filter. A database without a match isn't contacted.
+    pub(super) fn remote_tables(
         &self,
         filter: &Filter,
     ) -> impl Iterator<Item = (&'static WorkTable, &PgPool)> {
-        self.wanted(filter)
-            .filter_map(|table| Some((table, self.place(table.name)?)))
+        self.matching(filter)
+            .filter_map(|table| Some((table, self.remote_pool(table.name)?)))
     }
 
-    fn wanted(&self, filter: &Filter) -> impl Iterator<Item = &'static WorkTable> {
+    fn matching(&self, filter: &Filter) -> impl Iterator<Item = &'static WorkTable> {
         self.queues
             .iter()
             .map(Queue::table)
-            .filter(|table| filter.wants(table.name))
+            .filter(|table| filter.matches(table.name))
     }
 }

@@ -1,7 +1,9 @@
-//! One piece of an order, in one transaction: whoever dies in the middle has done nothing, and nobody does it twice.
+//! One batch of an operation, in one transaction: if a process dies in the middle, nothing is done, and nothing is done
+//! twice.
 //!
-//! What is in another database is changed there in a transaction of its own, before the order's progress is written: whoever
-//! dies in between has done it, and the next finds nothing left of it. Only the order's numbers then lack that piece.
+//! Items in another database are changed remote in a transaction of their own, before the operation's progress is
+//! recorded: if a process dies in between, they are changed, and the next step finds none left. Only the operation's
+//! counts then lack that batch.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,17 +18,17 @@ use crate::conn::{CALL_TIMEOUT, with_timeout};
 use crate::error::Error;
 use crate::lease::{Operator, Queue};
 
-/// So many at most in one transaction.
-const PIECE: i64 = 500;
+/// Maximum number of items per transaction.
+const MAX_BATCH: i64 = 500;
 
-/// The budget that a pause leaves is no more than this much time's worth: a process that comes back does not catch up.
+/// A pause earns at most this much time's worth of budget: a process that comes back doesn't catch up.
 const BURST: f64 = 1.0;
 
 const OPEN: &str =
     "select id from postrider.operation where finished_at is null order by id limit 100";
 
-/// `due`: how many its pace allows by now; `wait`: seconds until it allows one.
-const TAKE: &str = "
+/// `due`: the number of items that the rate allows by now; `wait`: seconds until it allows one.
+const CLAIM_OPERATION: &str = "
 select o.created_at, o.actor, o.reason, o.action, o.filter, o.confirmed, o.reached, o.most - o.changed as remaining,
        floor(p.seconds * o.rate)::bigint as due, greatest(1 / o.rate - p.seconds, 0)::float8 as wait
 from postrider.operation o,
@@ -34,7 +36,7 @@ from postrider.operation o,
 where o.id = $1 and o.finished_at is null
 for update of o skip locked";
 
-/// Takes the time of what was done from the pace's clock, but leaves no more than a burst of it.
+/// Charges the changed items to the rate limiter, leaving at most a burst.
 const ADVANCE: &str = "
 update postrider.operation set
     changed = changed + $2, skipped = skipped + $3, reached = coalesce($4, reached),
@@ -43,21 +45,21 @@ update postrider.operation set
                + make_interval(secs => ($2 + $3) / coalesce(rate, 'infinity'))
 where id = $1";
 
-/// What a step came to.
+/// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// A piece was done; there may be more.
-    Done,
-    /// The pace allows nothing before this long.
-    Early(Duration),
-    /// Somebody else is at it.
+    /// A batch was done; remote may be more.
+    Progressed,
+    /// The rate limit allows nothing for this long.
+    Wait(Duration),
+    /// Another process is working on it.
     Busy,
-    /// It has ended.
-    Over,
+    /// The operation has finished.
+    Finished,
 }
 
 #[derive(sqlx::FromRow)]
-struct Taken {
+struct ClaimedOperation {
     created_at: OffsetDateTime,
     actor: String,
     reason: Option<String>,
@@ -73,86 +75,92 @@ struct Taken {
 }
 
 #[derive(Default)]
-struct Counted {
+struct Counts {
     changed: i64,
     skipped: i64,
 }
 
 impl DeadLetters {
-    /// Orders that have not ended.
+    /// Ids of unfinished operations.
     pub async fn open_operations(&self, pool: &PgPool) -> Result<Vec<i64>> {
         Ok(sqlx::query_scalar(OPEN).fetch_all(pool).await?)
     }
 
-    /// Does the next piece of an order, if its pace allows one.
+    /// Performs the next batch of an operation, if its rate limit allows one.
     pub async fn step(&self, pool: &PgPool, id: i64) -> Result<Step> {
         let mut tx = pool.begin().await?;
-        let taken: Option<Taken> = sqlx::query_as(TAKE)
+        let operation: Option<ClaimedOperation> = sqlx::query_as(CLAIM_OPERATION)
             .bind(id)
             .bind(BURST)
             .fetch_optional(&mut *tx)
             .await?;
-        let Some(taken) = taken else {
+        let Some(operation) = operation else {
             tx.rollback().await?;
             let open: Vec<i64> = self.open_operations(pool).await?;
             return Ok(if open.contains(&id) {
                 Step::Busy
             } else {
-                Step::Over
+                Step::Finished
             });
         };
-        let due = taken
+        let due = operation
             .due
-            .unwrap_or(PIECE)
-            .min(taken.remaining.unwrap_or(PIECE))
-            .min(PIECE);
-        if taken.due.is_some_and(|due| due < 1) {
+            .unwrap_or(MAX_BATCH)
+            .min(operation.remaining.unwrap_or(MAX_BATCH))
+            .min(MAX_BATCH);
+        if operation.due.is_some_and(|due| due < 1) {
             tx.rollback().await?;
-            return Ok(Step::Early(Duration::from_secs_f64(
-                taken.wait.unwrap_or_default().clamp(0.01, 60.0),
+            return Ok(Step::Wait(Duration::from_secs_f64(
+                operation.wait.unwrap_or_default().clamp(0.01, 60.0),
             )));
         }
         let filter = Filter {
-            // What dies from then on is another death.
+            // Items that die later aren't included.
             until: Some(
-                taken
+                operation
                     .filter
                     .until
-                    .map_or(taken.created_at, |until| until.min(taken.created_at)),
+                    .map_or(operation.created_at, |until| {
+                        until.min(operation.created_at)
+                    }),
             ),
-            ..taken.filter.clone()
+            ..operation.filter.clone()
         };
         let limit = u32::try_from(due.max(0)).unwrap_or(0);
         let page = self
-            .list(&mut *tx, &filter, taken.reached.as_ref(), limit)
+            .list(&mut *tx, &filter, operation.reached.as_ref(), limit)
             .await?;
-        let counted = self.piece(&mut tx, &taken, &page).await?;
-        let over = (page.len() as i64) < due
-            || taken.remaining.is_some_and(|most| most <= counted.changed);
+        let counts = self.apply_batch(&mut tx, &operation, &page).await?;
+        let finished = (page.len() as i64) < due
+            || operation.remaining.is_some_and(|max| max <= counts.changed);
         sqlx::query(ADVANCE)
             .bind(id)
-            .bind(counted.changed)
-            .bind(counted.skipped)
+            .bind(counts.changed)
+            .bind(counts.skipped)
             .bind(page.last().map(|last| Json(last.cursor())))
-            .bind(over)
+            .bind(finished)
             .bind(BURST)
             .execute(&mut *tx)
             .await?;
         postrider_crashpoint::point!("operation.before_commit")?;
         tx.commit().await?;
         postrider_crashpoint::point!("operation.after_commit")?;
-        Ok(if over { Step::Over } else { Step::Done })
+        Ok(if finished {
+            Step::Finished
+        } else {
+            Step::Progressed
+        })
     }
 
-    async fn piece(
+    async fn apply_batch(
         &self,
         tx: &mut PgConnection,
-        taken: &Taken,
+        operation: &ClaimedOperation,
         page: &[DeadLetter],
-    ) -> Result<Counted> {
+    ) -> Result<Counts> {
         let operator = Operator {
-            name: taken.actor.clone(),
-            reason: taken.reason.clone(),
+            name: operation.actor.clone(),
+            reason: operation.reason.clone(),
         };
         let mut by_table: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
         for letter in page {
@@ -161,47 +169,47 @@ impl DeadLetters {
                 .or_default()
                 .push(letter.id);
         }
-        let mut counted = Counted::default();
+        let mut counts = Counts::default();
         for (table, ids) in by_table {
             let Some(queue) = self.queue(table) else {
                 continue;
             };
-            let changed = match self.place(table) {
-                None => self.apply(tx, queue, &operator, taken, &ids).await?,
-                // It may fall silent, and the transaction at home must not wait for it for ever.
+            let changed = match self.remote_pool(table) {
+                None => self.apply(tx, queue, &operator, operation, &ids).await?,
+                // The remote database may be silent, and the local transaction must not wait for it forever.
                 Some(pool) => {
                     with_timeout(CALL_TIMEOUT, async {
-                        let mut there = pool.begin().await?;
-                        let changed = self.apply(&mut there, queue, &operator, taken, &ids);
+                        let mut remote = pool.begin().await?;
+                        let changed = self.apply(&mut remote, queue, &operator, operation, &ids);
                         let changed = changed.await?;
-                        there.commit().await?;
+                        remote.commit().await?;
                         Ok(changed)
                     })
                     .await?
                 }
             };
-            counted.changed += changed;
-            counted.skipped += ids.len() as i64 - changed;
+            counts.changed += changed;
+            counts.skipped += ids.len() as i64 - changed;
         }
-        Ok(counted)
+        Ok(counts)
     }
 
-    /// All of one table, or each alone where one spoils it for the others: its unique key is taken again.
+    /// Changes all items of one table; one by one if one of them conflicts, because its unique key is in use again.
     async fn apply(
         &self,
         tx: &mut PgConnection,
         queue: &Queue,
         operator: &Operator,
-        taken: &Taken,
+        operation: &ClaimedOperation,
         ids: &[i64],
     ) -> Result<i64> {
-        match self.apply_in(tx, queue, operator, taken, ids).await {
+        match self.apply_in(tx, queue, operator, operation, ids).await {
             Err(error) if is_unique_violation(&error) => {}
             result => return result,
         }
         let mut changed = 0;
         for id in ids {
-            match self.apply_in(tx, queue, operator, taken, &[*id]).await {
+            match self.apply_in(tx, queue, operator, operation, &[*id]).await {
                 Err(error) if is_unique_violation(&error) => {}
                 result => changed += result?,
             }
@@ -214,24 +222,24 @@ impl DeadLetters {
         tx: &mut PgConnection,
         queue: &Queue,
         operator: &Operator,
-        taken: &Taken,
+        operation: &ClaimedOperation,
         ids: &[i64],
     ) -> Result<i64> {
         let mut savepoint = tx.begin().await?;
-        let changed = if taken.action == "archive" {
+        let changed = if operation.action == "archive" {
             queue.archive(&mut savepoint, operator, ids).await?
         } else {
-            let may = self
-                .may(&mut savepoint, queue.table().name, taken.confirmed, ids)
+            let allowed = self
+                .allowed_ids(&mut savepoint, queue.table().name, operation.confirmed, ids)
                 .await?;
-            queue.redrive(&mut savepoint, operator, &may).await?.ids
+            queue.redrive(&mut savepoint, operator, &allowed).await?.ids
         };
         savepoint.commit().await?;
         Ok(changed.len() as i64)
     }
 
-    /// Those that the table's guard lets through.
-    async fn may(
+    /// The items that the table's guard lets through.
+    async fn allowed_ids(
         &self,
         tx: &mut PgConnection,
         table: &str,

@@ -1,20 +1,20 @@
-//! Finds what a canonical form would silently change: numbers with too many digits, and keys given twice.
+//! Finds what a canonical form would silently change: numbers with too many digits, and repeated keys.
 //!
-//! One walk over a text that is known to be valid JSON. A number passes if its decimal value is the very one that
-//! RFC 8785 prints for its double; so two numbers that differ never get the same canonical form.
+//! One pass over a text that is known to be valid JSON. A number passes if its decimal value is exactly the one that
+//! RFC 8785 prints for its double, so two different numbers never get the same canonical form.
 
 use std::{borrow::Cow, fmt::Write as _};
 
 use super::DigestError;
 use crate::decimal::Decimal;
 
-/// A container that the walk is in.
+/// A container that the pass is in.
 enum Frame<'a> {
     Array { index: usize },
     Object { keys: Vec<Cow<'a, str>> },
 }
 
-/// Refuses the first number that would be rounded and the first key that is repeated.
+/// Rejects the first number that would be rounded and the first repeated key.
 pub(super) fn check(text: &str) -> Result<(), DigestError> {
     let bytes = text.as_bytes();
     let mut frames: Vec<Frame<'_>> = Vec::new();
@@ -58,7 +58,7 @@ pub(super) fn check(text: &str) -> Result<(), DigestError> {
     Ok(())
 }
 
-/// The length of the string that starts here, quotes included.
+/// Length of the string that starts here, quotes included.
 fn string_length(bytes: &[u8]) -> usize {
     let mut at = 1;
     while let Some(&byte) = bytes.get(at) {
@@ -71,7 +71,7 @@ fn string_length(bytes: &[u8]) -> usize {
     bytes.len()
 }
 
-/// Is the string that ended here followed by a colon?
+/// Whether the string that ended here is followed by a colon.
 fn is_key(after: &[u8]) -> bool {
     after.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b':')
 }
@@ -91,7 +91,7 @@ fn unquoted(string: &str) -> Result<Cow<'_, str>, serde_json::Error> {
     Ok(Cow::Borrowed(string.trim_matches('"')))
 }
 
-/// The container ends: no two of its keys may be the same.
+/// At the end of a container: no two of its keys may be the same.
 fn leave(frames: &mut Vec<Frame<'_>>) -> Result<(), DigestError> {
     if let Some(Frame::Object { keys }) = frames.last_mut() {
         keys.sort_unstable();
@@ -105,7 +105,7 @@ fn leave(frames: &mut Vec<Frame<'_>>) -> Result<(), DigestError> {
     Ok(())
 }
 
-/// Where the walk is, as a JSON pointer (RFC 6901).
+/// The current position, as a JSON pointer (RFC 6901).
 fn pointer(frames: &[Frame<'_>]) -> String {
     let mut path = String::new();
     for frame in frames {
@@ -121,7 +121,7 @@ fn pointer(frames: &[Frame<'_>]) -> String {
     path
 }
 
-/// Does the canonical form of this number mean the same as its text?
+/// Whether the canonical form of this number means the same as its text.
 fn is_exact(text: &str) -> Result<bool, serde_json::Error> {
     let Ok(double) = text.parse::<f64>() else {
         return Ok(false);

@@ -1,5 +1,5 @@
-//! Writes a value in the one form that RFC 8785 gives it: members in the order of their UTF-16 units, no white space,
-//! numbers as ECMAScript prints doubles.
+//! Writes a value in RFC 8785 form: members sorted by UTF-16 units, no white space, numbers as ECMAScript prints
+//! doubles.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ pub(super) fn write(value: &Value, text: &mut Vec<u8>) -> Result<(), serde_json:
     match value {
         Value::Object(members) => {
             let mut members: Vec<_> = members.iter().collect();
-            // In the order of UTF-8 they are already, which is another one only beyond the basic plane.
+            // They are sorted by UTF-8 already, which differs only beyond the basic plane.
             members.sort_by(|(one, _), (other, _)| one.encode_utf16().cmp(other.encode_utf16()));
             text.push(b'{');
             for (place, (key, value)) in members.into_iter().enumerate() {

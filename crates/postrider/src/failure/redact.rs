@@ -1,13 +1,13 @@
-//! Takes secrets out of text that will be stored, logged or shown.
+//! Redacts secrets in text that will be stored, logged or shown.
 //!
-//! Known shapes only: credentials after `Bearer` and `Basic`, passwords in URLs, values of keys that are named like a
-//! secret (`password=…`, `"api_key": "…"`), signed tokens and private keys. Better one harmless word too many
-//! than one password too few.
+//! Known shapes only: credentials after `Bearer` and `Basic`, passwords in URLs, values of keys named like a secret
+//! (`password=…`, `"api_key": "…"`), signed tokens and private keys. It prefers to redact a harmless word over missing
+//! a password.
 
-/// What stands in the place of a secret.
+/// Replacement for a secret.
 const MASK: &str = "[redacted]";
 
-/// A key that ends in one of these (letters and digits only, lower case) has a secret as its value.
+/// A key that ends in one of these (letters and digits only, lower case) has a secret value.
 const SECRET_KEYS: &[&str] = &[
     "password",
     "passwd",
@@ -32,12 +32,12 @@ const SECRET_KEYS: &[&str] = &[
 /// Words after which the next word is a credential.
 const SCHEMES: &[&str] = &["bearer", "basic"];
 
-/// Tokens that are recognisable by how they begin.
+/// Prefixes by which tokens are recognised.
 const TOKEN_STARTS: &[&str] = &[
     "eyJ", "pt_", "sk_live_", "sk_test_", "ghp_", "gho_", "xoxb-", "AKIA", "whsec_",
 ];
 
-/// The text with every recognised secret replaced by `[redacted]`.
+/// Replaces every recognised secret by `[redacted]`.
 #[must_use]
 pub fn redact(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -65,12 +65,12 @@ pub fn redact(text: &str) -> String {
     out
 }
 
-/// Letters, digits and what joins them in keys and tokens.
+/// Letters, digits and the characters that join them in keys and tokens.
 fn is_word(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.')
 }
 
-/// The length of a PEM private key at the start of the text; an unfinished one reaches to the end.
+/// Length of a PEM private key at the start of the text; an unfinished one extends to the end.
 fn private_key(rest: &str) -> Option<usize> {
     let head = rest.strip_prefix("-----BEGIN ")?;
     let line_end = head.find("-----")?;
@@ -98,7 +98,7 @@ fn url_password(rest: &str) -> Option<(usize, usize)> {
     Some((prefix + colon + 1, prefix + at))
 }
 
-/// A secret that begins with the word at the start of the text: what to keep before it, and where it ends.
+/// A secret that starts with the word at the start of the text: what to keep before it, and where it ends.
 fn word_secret(rest: &str) -> Option<(usize, usize)> {
     let word_end = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
     let word = &rest[..word_end];
@@ -130,7 +130,7 @@ fn is_token(word: &str) -> bool {
 /// After a key: an optional closing quote, `=` or `:`, then the value.
 fn key_value(rest: &str, key_end: usize) -> Option<(usize, usize)> {
     let mut at = key_end;
-    // A quote inside quoted text comes with a backslash.
+    // A quote inside quoted text has a backslash.
     at += rest[at..]
         .bytes()
         .take_while(|b| matches!(b, b'"' | b'\'' | b'\\'))
@@ -145,7 +145,7 @@ fn key_value(rest: &str, key_end: usize) -> Option<(usize, usize)> {
     }
     at += sign;
     at += blanks(&rest[at..]);
-    // "authorization: Bearer abc": keep the scheme, hide what follows.
+    // "authorization: Bearer abc": keep the scheme, redact what follows.
     let word_end = at + rest[at..].find(|c| !is_word(c)).unwrap_or(rest.len() - at);
     if SCHEMES
         .iter()
@@ -166,7 +166,7 @@ fn after_scheme(rest: &str, scheme_end: usize) -> Option<(usize, usize)> {
     }
 }
 
-/// "basic authentication failed" is about no credential.
+/// "basic authentication failed" contains no credential.
 fn is_plain_word(rest: &str, before: usize) -> bool {
     let word = rest[before..].split_whitespace().next().unwrap_or_default();
     word.bytes().all(|b| b.is_ascii_lowercase())
@@ -196,7 +196,7 @@ fn secret_value(rest: &str, start: usize) -> Option<(usize, usize)> {
     (end > from).then_some((from, end))
 }
 
-/// Up to the closing quote that has as many backslashes as the opening one had; to the end if there is none.
+/// Up to the closing quote with as many backslashes as the opening one; to the end if there is none.
 fn quoted_length(value: &str, quote: char, escapes: usize) -> usize {
     let mut backslashes = 0;
     for (index, c) in value.char_indices() {

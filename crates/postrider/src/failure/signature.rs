@@ -1,11 +1,11 @@
-//! One name for failures that differ only in their particulars.
+//! One signature for failures that differ only in their particulars.
 //!
 //! `order 17 at "10.0.0.3:443" timed out after 1.5s` and `order 99 at "10.0.0.9:443" timed out after 3s` belong to one
 //! group: `order <n> at <s> timed out after <n>s`.
 
 use super::{MAX_MESSAGE, cut, storable};
 
-/// The longest signature in bytes.
+/// Maximum length of a signature in bytes.
 pub const MAX_SIGNATURE: usize = 240;
 
 /// The message with numbers, UUIDs, hexadecimal strings and quoted values replaced by placeholders.
@@ -38,14 +38,14 @@ pub fn signature(message: &str) -> String {
     storable(out.trim_end(), MAX_SIGNATURE)
 }
 
-/// The placeholder and length of a particular at the start of `rest`, or nothing.
+/// The placeholder and length of a particular at the start of `rest`, if there is one.
 fn particular(rest: &str, before: char) -> (&'static str, usize) {
     const NOTHING: (&str, usize) = ("", 0);
     let Some(first) = rest.chars().next() else {
         return NOTHING;
     };
     if matches!(first, '"' | '\'' | '`') {
-        // An apostrophe within a word opens nothing.
+        // An apostrophe within a word isn't a quote.
         return if before.is_alphanumeric() {
             NOTHING
         } else {
@@ -71,7 +71,7 @@ fn particular(rest: &str, before: char) -> (&'static str, usize) {
     NOTHING
 }
 
-/// The length of a quoted value with its quotes; nothing if it does not close at the end of a word.
+/// Length of a quoted value with its quotes; None if it doesn't close at the end of a word.
 fn quoted(rest: &str, quote: char) -> usize {
     let mut chars = rest.char_indices().skip(1).peekable();
     while let Some((index, c)) = chars.next() {

@@ -8,31 +8,31 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::{FenceError, Leader, Leadership};
-use crate::{Error, counters};
+use crate::{Error, internal::counters};
 
-/// How long until the next run is due, by the database's clock; none was ever: at once.
+/// Time until the next run is due, by the database's clock; zero if there was none.
 const DUE_IN: &str = "
 select coalesce(extract(epoch from ran_at + make_interval(secs => $2) - clock_timestamp()), 0)::float8
 from postrider.leader where name = $1";
 
 /// Only the current leader records a run.
-const RAN: &str = "
+const RECORD_RUN: &str = "
 update postrider.leader set ran_at = now(), done_at = case when $3 then now() else done_at end
 where name = $1 and term = $2";
 
-/// What to run and how often.
+/// What to run, and how often.
 #[derive(Debug, Clone)]
 pub struct Periodic {
-    /// The name, one for all processes.
+    /// Name, the same in all processes.
     pub name: String,
-    /// From the end of one run to the start of the next.
+    /// Interval from the end of one run to the start of the next.
     pub every: Duration,
-    /// How long a silent leader keeps its lease; a third of it is the heartbeat.
+    /// How long a silent leader keeps its lease; the heartbeat interval is a third of it.
     pub lease: Duration,
 }
 
 impl Periodic {
-    /// A periodic task with a lease of 15 s.
+    /// Creates a periodic task with a lease of 15 s.
     pub fn new(name: impl Into<String>, every: Duration) -> Self {
         Self {
             name: name.into(),
@@ -41,7 +41,7 @@ impl Periodic {
         }
     }
 
-    /// Another lease: shorter is taken over sooner, longer bears longer stalls.
+    /// Sets the lease: a shorter one is taken over sooner, a longer one survives longer stalls.
     #[must_use]
     pub const fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
@@ -52,9 +52,9 @@ impl Periodic {
 /// One run of a periodic task.
 #[derive(Debug, Clone)]
 pub struct Tick {
-    /// The name of the task.
+    /// Name of the task.
     pub name: String,
-    /// The term of the leader who runs it.
+    /// Term of the leader that runs it.
     pub term: i64,
     /// Cancelled when the program stops: a long run may end early.
     pub stop: CancellationToken,
@@ -68,11 +68,11 @@ impl Tick {
     }
 }
 
-/// Runs the task at its intervals while this process is the leader, and waits for its turn while it is not; until
-/// `stop` is cancelled. Then the current run is awaited and the lease given up.
+/// Runs the task at its intervals while this process is the leader, and otherwise waits to become it, until `stop` is
+/// cancelled. Then it waits for the current run and releases the lease.
 ///
-/// A run that fails or panics is logged and counted, and the next one comes in its time. A run is dropped when the
-/// lease is lost. A database that goes away is waited for.
+/// A run that fails or panics is logged and counted, and the next one runs on schedule. A run is dropped when the lease
+/// is lost. While the database is unavailable, it waits.
 pub async fn run_periodic<F, E>(
     pool: PgPool,
     periodic: Periodic,
@@ -91,7 +91,7 @@ where
             Ok(Some(leadership)) => lead(&leader, leadership, &periodic, &stop, &mut task).await,
             Ok(None) => {}
             Err(error) => {
-                tracing::warn!(name = periodic.name, %error, "can't ask for the leadership; trying again");
+                tracing::warn!(name = periodic.name, %error, "leader election failed; retrying");
             }
         }
         tokio::select! {
@@ -102,7 +102,7 @@ where
     Ok(())
 }
 
-/// One term, from the campaign that was won to the loss or the stop.
+/// One term, from winning the election to the loss or the stop.
 async fn lead<F, E>(
     leader: &Leader,
     mut leadership: Leadership,
@@ -130,23 +130,23 @@ async fn lead<F, E>(
     };
     let lost = tokio::select! {
         () = runs => false,
-        () = keep(&mut leadership) => true,
+        () = heartbeat(&mut leadership) => true,
     };
     if lost {
         tracing::warn!(
             name = tick.name,
             term = tick.term,
-            "the leadership is lost; another process goes on"
+            "lost the leadership; another process takes over"
         );
     } else if let Err(error) = leadership.resign().await {
-        tracing::debug!(name = tick.name, %error, "could not resign; the lease will run out");
+        tracing::debug!(name = tick.name, %error, "could not release the leadership; its lease expires by itself");
     }
 }
 
-/// Heartbeats; ends when the lease is lost, or may be.
-async fn keep(leadership: &mut Leadership) {
+/// Sends heartbeats; ends when the lease is lost, or may be.
+async fn heartbeat(leadership: &mut Leadership) {
     let lease = leadership.leader.lease;
-    // The lease counts from before the call that prolonged it: our view ends sooner than the database's.
+    // The lease counts from before the call that extended it: our view ends sooner than the database's.
     let mut known_good = Instant::now();
     loop {
         sleep(lease / 3).await;
@@ -155,7 +155,7 @@ async fn keep(leadership: &mut Leadership) {
             Ok(Ok(true)) => known_good = started,
             Ok(Ok(false)) | Err(_) => return,
             Ok(Err(error)) => {
-                tracing::warn!(name = leadership.name(), %error, "the heartbeat failed; trying again");
+                tracing::warn!(name = leadership.name(), %error, "leader heartbeat failed; retrying");
             }
         }
         if Instant::now() >= known_good + lease {
@@ -165,15 +165,15 @@ async fn keep(leadership: &mut Leadership) {
 }
 
 async fn wait_until_due(leader: &Leader, periodic: &Periodic) {
-    let asked: Result<f64, sqlx::Error> = sqlx::query_scalar(DUE_IN)
+    let answer: Result<f64, sqlx::Error> = sqlx::query_scalar(DUE_IN)
         .bind(&leader.name)
         .bind(periodic.every.as_secs_f64())
         .fetch_one(&leader.pool)
         .await;
-    let wait = match asked {
+    let wait = match answer {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).unwrap_or_default(),
         Err(error) => {
-            tracing::warn!(name = leader.name, %error, "can't ask when the next run is due; waiting a whole interval");
+            tracing::warn!(name = leader.name, %error, "could not read when the next run is due; waiting a full interval");
             periodic.every
         }
     };
@@ -189,14 +189,14 @@ async fn run_once<E: std::fmt::Display>(
     let outcome = match AssertUnwindSafe(run).catch_unwind().await {
         Ok(Ok(())) => "done",
         Ok(Err(error)) => {
-            tracing::error!(name = tick.name, term = tick.term, %error, "a periodic run failed");
+            tracing::error!(name = tick.name, term = tick.term, %error, "a periodic task failed; it runs again at its next interval");
             "failed"
         }
         Err(_) => {
             tracing::error!(
                 name = tick.name,
                 term = tick.term,
-                "a periodic run panicked"
+                "a periodic task panicked; it runs again at its next interval"
             );
             "panicked"
         }
@@ -204,16 +204,16 @@ async fn run_once<E: std::fmt::Display>(
     metrics::counter!("postrider_periodic_runs_total", "name" => tick.name.clone(), "outcome" => outcome).increment(1);
     metrics::histogram!("postrider_periodic_run_seconds", "name" => tick.name.clone())
         .record(started.elapsed());
-    // A failed run counts as well: the interval is also the pause before the next try.
+    // A failed run counts as well: the interval is also the delay before the next try.
     let recorded = record(leader, tick, outcome == "done").await;
     if let Err(error) = recorded {
-        tracing::warn!(name = tick.name, %error, "could not record the run; it may come early next time");
+        tracing::warn!(name = tick.name, %error, "could not record the run; the next one may start early");
     }
 }
 
 async fn record(leader: &Leader, tick: &Tick, done: bool) -> Result<(), Error> {
     postrider_crashpoint::point!("leader.before_record")?;
-    sqlx::query(RAN)
+    sqlx::query(RECORD_RUN)
         .bind(&tick.name)
         .bind(tick.term)
         .bind(done)

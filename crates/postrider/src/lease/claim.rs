@@ -1,4 +1,4 @@
-//! The claim: due first, oldest first, past what others hold.
+//! Claiming: due items first, oldest first, skipping what others hold.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::conn::{ConnGuard, with_timeout};
 use crate::error::is_conflict;
 use crate::{Error, Result};
 
-/// How often a claim is repeated at once when the server chose it to give in.
+/// Maximum number of immediate retries when a claim loses a conflict.
 const CONFLICT_RETRIES: u32 = 5;
 
-/// A place in the claim index: everything before it was claimed, gone or held when the mark was set.
+/// A position in the claim index: everything before it was claimed, gone or held at that time.
 ///
-/// Under an old snapshot dead index entries can't be removed, and a claim from the very beginning would walk over all of
-/// them. But items can also appear *before* a mark (a late commit, a retry that fell due, a give-back), so a claimer
-/// goes back to [`ScanCursor::START`] every now and then, and always before it believes that nothing is due.
+/// Under an old snapshot, dead index entries can't be removed, and a claim from the start would walk over all of them.
+/// But items can also appear *before* a cursor (a late commit, a retry that became due, a released item), so a claimer
+/// returns to [`ScanCursor::START`] regularly, and always before it concludes that nothing is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ScanCursor {
     pub(super) due: Option<OffsetDateTime>,
@@ -25,13 +25,13 @@ pub struct ScanCursor {
 }
 
 impl ScanCursor {
-    /// The very beginning.
+    /// The start of the index.
     pub const START: Self = Self {
         due: None,
         id: i64::MIN,
     };
 
-    /// Where this item sits.
+    /// The position of this item.
     #[must_use]
     pub const fn at(item: &Item) -> Self {
         Self {
@@ -41,22 +41,22 @@ impl ScanCursor {
     }
 }
 
-/// Which kinds of items the claimer can handle.
+/// The kinds of items to claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kinds {
-    /// All.
+    /// All kinds.
     Any,
-    /// These only.
+    /// Only these kinds.
     Only(Vec<String>),
-    /// All but these.
+    /// All kinds but these.
     Except(Vec<String>),
 }
 
-/// A part of a table's items: claims of different shares never meet on a row. Hashes of ids, and not ids, are shared out: of two
-/// topics that are enqueued in turn, one would have all the odd ones.
+/// A share of a table's items: claims of different shares never meet on a row. Ids are hashed, because of two topics
+/// enqueued in turn, one would have all the odd ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// How many shares; a power of two.
+    /// Number of shares; a power of two.
     pub of: i32,
     pub number: i32,
 }
@@ -68,20 +68,20 @@ impl Share {
 /// What to claim, and for whom.
 #[derive(Debug, Clone)]
 pub struct Claim {
-    /// Who claims; short, it is written to every row.
+    /// The claiming worker. Keep it short: it is written to every row.
     pub owner: String,
-    /// How long the lease lasts unless it is renewed.
+    /// Duration of the lease unless it is renewed.
     pub lease: Duration,
-    /// At most so many.
+    /// Maximum number of items.
     pub limit: u32,
-    /// Which kinds.
+    /// Kinds to claim.
     pub kinds: Kinds,
-    /// From where on.
+    /// Where to start.
     pub from: ScanCursor,
 }
 
 impl Claim {
-    /// A claim of up to `limit` items of any kind, from the beginning.
+    /// A claim of up to `limit` items of any kind, from the start.
     #[must_use]
     pub fn new(owner: impl Into<String>, lease: Duration, limit: u32) -> Self {
         Self {
@@ -93,7 +93,7 @@ impl Claim {
         }
     }
 
-    /// Only these kinds.
+    /// Restricts the claim to these kinds.
     #[must_use]
     pub fn only(mut self, kinds: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.kinds = Kinds::Only(kinds.into_iter().map(Into::into).collect());
@@ -102,39 +102,42 @@ impl Claim {
 
     pub(super) fn validate(&self) -> Result<()> {
         if self.owner.is_empty() || self.owner.len() > 100 {
-            return Err(Error::invalid("owner", "1 to 100 characters"));
+            return Err(Error::invalid("owner", "must have 1 to 100 characters"));
         }
         if self.lease.is_zero() || self.lease > crate::retry::MAX_DELAY {
             return Err(Error::invalid(
                 "lease",
-                "more than nothing, less than ten years",
+                "must be greater than zero and less than ten years",
             ));
         }
         Ok(())
     }
 }
 
-/// A token that no other claim has or will have.
+/// A random token, unique to this claim.
 pub(super) fn new_fence() -> i64 {
     rand::random()
 }
 
 impl Queue {
-    /// Claims what is due, oldest first. Items that cost a worker before are left to [`Queue::claim_suspect`].
+    /// Claims due items, oldest first. Items that lost a worker before are left to [`Queue::claim_suspect`].
     ///
-    /// Takes a pool, not a transaction: a claim's commit does not wait for the disk, hence nothing else may be in it.
+    /// Takes a pool, not a transaction: a claim's commit doesn't wait for the disk, so nothing else may be in it.
     pub async fn claim(&self, pool: &PgPool, claim: &Claim) -> Result<Vec<(Lease, Item)>> {
         claim.validate()?;
         if claim.limit == 0 {
             return Ok(Vec::new());
         }
         let mut held = ConnGuard::acquire(pool).await?;
-        let claimed =
-            with_timeout(self.patience, self.claim_on(&mut held, claim, Share::ALL)).await;
+        let claimed = with_timeout(
+            self.call_timeout,
+            self.claim_on(&mut held, claim, Share::ALL),
+        )
+        .await;
         held.finish(claimed)
     }
 
-    /// The same on a connection that the caller keeps, where nothing else is under way.
+    /// Claims on the caller's own connection, where nothing else is under way.
     pub(crate) async fn claim_on(
         &self,
         connection: &mut PgConnection,
@@ -144,7 +147,7 @@ impl Queue {
         let mut conflicts = 0;
         loop {
             match self.claim_once(connection, claim, share).await {
-                // Two claimers met on the same update chain; nothing was changed, the next try sees the outcome.
+                // Two claimers met on the same update chain. Nothing was changed; the retry sees the result.
                 Err(Error::Database(error))
                     if is_conflict(&error) && conflicts < CONFLICT_RETRIES =>
                 {
@@ -189,7 +192,7 @@ impl Queue {
             .iter()
             .map(|row| Item::from_row(row, fence))
             .collect::<Result<Vec<_>, _>>()?;
-        // `returning` promises no order.
+        // `returning` guarantees no order.
         claimed.sort_by_key(|(_, item)| (item.due, item.id));
         Ok(claimed)
     }

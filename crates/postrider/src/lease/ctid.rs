@@ -1,7 +1,7 @@
-//! Where a row lies in its table: PostgreSQL's `ctid`.
+//! The physical position of a row: PostgreSQL's `ctid`.
 //!
-//! A row that is looked up by its place costs no walk down an index. It is a hint and no more: a row that was changed since
-//! lies elsewhere, and another may lie in its place, so whoever looks there compares id and fence as well.
+//! Looking up a row by position needs no index walk. It is only a hint: a row that changed since has moved, and another
+//! may be in its place, so the lookup compares id and fence as well.
 
 use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
@@ -9,9 +9,9 @@ use sqlx::postgres::types::Oid;
 use sqlx::postgres::{PgArgumentBuffer, PgHasArrayType, PgTypeInfo, PgValueRef};
 use sqlx::{Decode, Encode, Postgres, Type};
 
-/// `tid` and `tid[]`, which have these numbers in every PostgreSQL.
+/// `tid` and `tid[]`, whose OIDs are the same in every PostgreSQL.
 const TID: Oid = Oid(27);
-const TIDS: Oid = Oid(1010);
+const TID_ARRAY: Oid = Oid(1010);
 
 /// A page of the table and a slot on it, as the server sends them: four bytes and two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl Type<Postgres> for Ctid {
 
 impl PgHasArrayType for Ctid {
     fn array_type_info() -> PgTypeInfo {
-        PgTypeInfo::with_oid(TIDS)
+        PgTypeInfo::with_oid(TID_ARRAY)
     }
 }
 

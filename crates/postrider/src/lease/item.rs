@@ -1,4 +1,4 @@
-//! What a claim hands out: the item's content, and the lease that allows its holder to settle it.
+//! What a claim returns: the item's content, and the lease that allows settling it.
 
 use sqlx::error::BoxDynError;
 use sqlx::postgres::PgRow;
@@ -9,16 +9,16 @@ use super::ctid::Ctid;
 use super::{LostLease, WorkTable};
 use crate::Result;
 
-/// The right to settle one item, for a while.
+/// The right to settle one item, for a limited time.
 ///
-/// Not `Clone`, and consumed by settling: whoever has none can't settle. Dropping it is safe: the item is found again
-/// when the lease has run out.
+/// Not `Clone`, and consumed by settling: without a lease there is no settling. Dropping it is safe: the item is found
+/// again when the lease expires.
 #[derive(Debug)]
 pub struct Lease {
     pub(crate) id: i64,
     pub(crate) fence: i64,
-    /// Where the row lay when it was claimed.
-    pub(super) place: Ctid,
+    /// The row's position when it was claimed.
+    pub(super) ctid: Ctid,
     pub(crate) attempts: i32,
     pub(crate) ordering_key: Option<Box<str>>,
 }
@@ -30,13 +30,13 @@ impl Lease {
         self.id
     }
 
-    /// Failed attempts before this one.
+    /// Number of failed attempts before this one.
     #[must_use]
     pub const fn attempts(&self) -> i32 {
         self.attempts
     }
 
-    /// The value that says this lease is over.
+    /// The error for this lease once it is lost.
     #[must_use]
     pub const fn lost(&self, table: &'static WorkTable) -> LostLease {
         LostLease {
@@ -46,41 +46,41 @@ impl Lease {
     }
 }
 
-/// The payload is not what the handler reads: no repetition will help, hence a dead letter.
+/// The payload doesn't match the handler's type. Retrying won't help, so the item becomes a dead letter.
 #[derive(Debug, thiserror::Error)]
-#[error("the payload is not what its handler reads: {0}")]
+#[error("the payload does not match the handler's type: {0}")]
 pub struct UnreadablePayload(#[source] serde_json::Error);
 
-/// One item of work, as its handler sees it.
+/// An item of work, as its handler sees it.
 #[derive(Debug, Clone)]
 pub struct Item {
-    /// Its id in the work table; the same on every attempt, hence fit as an idempotency key.
+    /// Id in the work table. It is the same on every attempt, so it can serve as an idempotency key.
     pub id: i64,
-    /// What kind of work it is; empty where the table has one kind only.
+    /// Kind of work; empty if the table has a single kind.
     pub kind: Box<str>,
-    /// The content, as JSON text.
+    /// Payload, as JSON text.
     pub payload: Box<str>,
     /// Headers, as the text of a JSON object.
     pub headers: Option<Box<str>>,
-    /// The W3C traceparent of whoever asked for this.
+    /// W3C traceparent of the request that caused this item.
     pub trace: Option<Box<str>>,
-    /// Items of one key come one after the other.
+    /// Ordering key: items with the same key run one after the other.
     pub ordering_key: Option<Box<str>>,
-    /// When it was due.
+    /// When the item was due.
     pub due: OffsetDateTime,
-    /// Failed attempts before this one.
+    /// Number of failed attempts before this one.
     pub attempts: i32,
-    /// How often a worker was lost over it.
+    /// Number of workers lost while running it.
     pub losses: i32,
 }
 
 impl Item {
-    /// The payload as a value of the handler's own type.
+    /// Deserializes the payload.
     pub fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, UnreadablePayload> {
         serde_json::from_str(&self.payload).map_err(UnreadablePayload)
     }
 
-    /// About how many bytes of memory it holds.
+    /// Approximate memory use in bytes.
     #[must_use]
     pub fn weight(&self) -> usize {
         let text = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
@@ -103,7 +103,7 @@ impl Item {
         let lease = Lease {
             id: item.id,
             fence,
-            place: row.try_get(9)?,
+            ctid: row.try_get(9)?,
             attempts: item.attempts,
             ordering_key: item.ordering_key.clone(),
         };
@@ -111,7 +111,7 @@ impl Item {
     }
 }
 
-/// The text of a `json`, `jsonb` or `text` value, whichever the descriptor's expression gives.
+/// The text of a `json`, `jsonb` or `text` value, whatever the descriptor's expression returns.
 fn json_text(row: &PgRow, index: usize) -> Result<Option<Box<str>>, sqlx::Error> {
     let value = row.try_get_raw(index)?;
     if value.is_null() {
@@ -122,7 +122,7 @@ fn json_text(row: &PgRow, index: usize) -> Result<Option<Box<str>>, sqlx::Error>
         source,
     };
     let bytes = value.as_bytes().map_err(unreadable)?;
-    // `jsonb` has its version in front, which no JSON text begins with.
+    // `jsonb` starts with a version byte, which no JSON text does.
     let bytes = bytes.strip_prefix(&[1]).unwrap_or(bytes);
     let text = std::str::from_utf8(bytes).map_err(|error| unreadable(error.into()))?;
     Ok(Some(boxed(text)))

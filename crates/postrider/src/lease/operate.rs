@@ -1,4 +1,4 @@
-//! What a person may do to items: each a named deed, each written to `postrider.audit` in the same transaction.
+//! Operator actions on items, each recorded in `postrider.audit` in the same transaction.
 
 use sqlx::{AssertSqlSafe, PgConnection};
 
@@ -9,14 +9,14 @@ use crate::audit::{self, AuditEntry};
 /// Who acts, and why.
 #[derive(Debug, Clone)]
 pub struct Operator {
-    /// A person's or a program's name.
+    /// Name of a person or program.
     pub name: String,
-    /// Why, in their words.
+    /// Reason, in the operator's own words.
     pub reason: Option<String>,
 }
 
 impl Operator {
-    /// Somebody who gives no reason.
+    /// An operator who gives no reason.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self {
@@ -25,9 +25,9 @@ impl Operator {
         }
     }
 
-    /// With a reason.
+    /// Adds a reason.
     #[must_use]
-    pub fn because(mut self, reason: impl Into<String>) -> Self {
+    pub fn with_reason(mut self, reason: impl Into<String>) -> Self {
         self.reason = Some(reason.into());
         self
     }
@@ -36,14 +36,14 @@ impl Operator {
 /// What a redrive or a cancellation changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Redriven {
-    /// The items that changed; the others were not in a state that allows it.
+    /// The changed items; the others were in a state that doesn't allow it.
     pub ids: Vec<i64>,
-    /// Ordering keys to hand to [`Queue::promote`] a little later.
+    /// Ordering keys to pass to [`Queue::promote`] a little later.
     pub busy_keys: Vec<String>,
 }
 
 impl Queue {
-    /// Dead items begin anew with fresh attempts and losses.
+    /// Makes dead items ready again, with fresh attempts and losses.
     pub async fn redrive(
         &self,
         transaction: &mut PgConnection,
@@ -64,7 +64,7 @@ impl Queue {
         Ok(Redriven { ids, busy_keys })
     }
 
-    /// Unfinished items are called off. A worker that holds one finds its lease lost.
+    /// Cancels unfinished items. A worker that holds one loses its lease.
     pub async fn cancel(
         &self,
         transaction: &mut PgConnection,
@@ -78,7 +78,7 @@ impl Queue {
         Ok(Redriven { ids, busy_keys })
     }
 
-    /// Items that nobody holds now are not claimed until they are unparked.
+    /// Parks items that nobody holds: they aren't claimed until they are unparked.
     pub async fn park(
         &self,
         transaction: &mut PgConnection,
@@ -91,7 +91,7 @@ impl Queue {
         Ok(ids)
     }
 
-    /// Parked items may be claimed again, at once.
+    /// Makes parked items claimable at once.
     pub async fn unpark(
         &self,
         transaction: &mut PgConnection,
@@ -104,7 +104,7 @@ impl Queue {
         Ok(ids)
     }
 
-    /// Dead items are laid to rest.
+    /// Archives dead items.
     pub async fn archive(
         &self,
         transaction: &mut PgConnection,
@@ -144,12 +144,12 @@ impl Queue {
         let mut changed: Vec<(i64, Option<String>)> = query.fetch_all(&mut *transaction).await?;
         changed.sort_unstable();
         let (ids, keys): (Vec<i64>, Vec<Option<String>>) = changed.into_iter().unzip();
-        let deed = AuditEntry {
+        let entry = AuditEntry {
             action,
             table: self.table.name,
             items: &ids,
         };
-        audit::record(transaction, operator, deed).await?;
+        audit::record(transaction, operator, entry).await?;
         Ok((ids, keys.into_iter().flatten().collect()))
     }
 }

@@ -1,4 +1,4 @@
-//! Renewal: a lease lives on while its holder works.
+//! Renewal: a lease lasts while its holder works.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::{Lease, LostLease, Queue, seconds};
 use crate::Result;
 
 impl Queue {
-    /// Extends these leases to `lease` from now; names those that are lost, whose work should stop.
+    /// Extends these leases to `lease` from now. Returns the lost ones, whose work should stop.
     pub async fn renew<'a>(
         &self,
         connection: &mut PgConnection,
@@ -27,7 +27,7 @@ impl Queue {
             .collect())
     }
 
-    /// The same by id and fence; returns the ids that are still held.
+    /// Renews by id and fence; returns the ids that are still held.
     pub(crate) async fn renew_keys(
         &self,
         connection: &mut PgConnection,
@@ -37,7 +37,7 @@ impl Queue {
         if keys.is_empty() {
             return Ok(std::collections::HashSet::new());
         }
-        // In one order everywhere, so that two statements over the same rows can't wait for each other.
+        // Sorted everywhere, so that two statements over the same rows can't deadlock.
         let mut keys = keys.to_vec();
         keys.sort_unstable();
         let (ids, fences): (Vec<i64>, Vec<i64>) = keys.into_iter().unzip();

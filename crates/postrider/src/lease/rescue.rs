@@ -1,7 +1,7 @@
-//! Rescue: items whose worker was lost are found again and claimed one at a time.
+//! Rescue: items of lost workers are found again and claimed one at a time.
 //!
-//! No index knows about leases (a claim would have to maintain it), so a rescuer reads the claim index in windows:
-//! leased items are old ones, hence near its beginning, and by going on window after window it comes round to all.
+//! No index covers leases, because a claim would have to maintain it. So a rescuer reads the claim index in windows:
+//! leased items are old, hence near its start, and window after window it reaches all of them.
 
 use std::time::Duration;
 
@@ -12,29 +12,29 @@ use super::{Claim, Item, Lease, Queue, ScanCursor, seconds};
 use crate::Result;
 use crate::conn::{ConnGuard, with_timeout};
 
-/// What one look at a window of the claim index found.
+/// What a scan of one window found.
 #[derive(Debug, Clone, Default)]
 pub struct Suspects {
     /// Items with an expired lease, or with losses and no lease.
     pub ids: Vec<i64>,
-    /// Where the next window begins; none when this one reached the end.
+    /// Where the next window starts; None if this one reached the end.
     pub next: Option<ScanCursor>,
 }
 
-/// An item that cost a worker before, claimed alone.
+/// An item that lost a worker before, claimed alone.
 #[derive(Debug)]
 pub enum Suspect {
-    /// It gets another chance. Nothing else that is suspect should run beside it.
+    /// Run it once more. No other suspect should run next to it.
     Run(Lease, Item),
-    /// It was lost too often: settle it as dead without running it.
-    GiveUp(Lease, Item),
+    /// It lost too many workers: settle it as dead without running it.
+    Exhausted(Lease, Item),
 }
 
-/// Suspects, entries read, and where the last of these sits.
+/// Suspects, number of entries read, and position of the last entry.
 type Window = (Vec<i64>, i64, Option<OffsetDateTime>, Option<i64>);
 
 impl Queue {
-    /// Reads up to `window` due items after `after` and names the suspects among them (of these kinds, if given).
+    /// Reads up to `window` due items after `after` and returns the suspects among them, of these kinds if given.
     pub async fn find_suspects(
         &self,
         pool: &PgPool,
@@ -47,7 +47,7 @@ impl Queue {
             _ => &self.sql.find_suspects,
         };
         let mut held = ConnGuard::acquire(pool).await?;
-        let found: Result<Window> = with_timeout(self.patience, async {
+        let found: Result<Window> = with_timeout(self.call_timeout, async {
             let query = sqlx::query_as(AssertSqlSafe(text.clone()))
                 .bind(after.due)
                 .bind(after.id)
@@ -64,7 +64,7 @@ impl Queue {
         Ok(Suspects { ids, next })
     }
 
-    /// Claims one of these, if any is still suspect. Over an expired lease this counts as one more loss.
+    /// Claims one of these items if it is still suspect. Taking over an expired lease counts as one more loss.
     pub async fn claim_suspect(
         &self,
         pool: &PgPool,
@@ -80,7 +80,7 @@ impl Queue {
             .bind(owner)
             .bind(ids);
         let mut held = ConnGuard::acquire(pool).await?;
-        let row = with_timeout(self.patience, async {
+        let row = with_timeout(self.call_timeout, async {
             Ok(query.fetch_optional(&mut *held).await?)
         })
         .await;
@@ -89,7 +89,7 @@ impl Queue {
         postrider_crashpoint::point!("rescue.after_commit")?;
         let (lease, item) = Item::from_row(&row, fence)?;
         Ok(Some(if item.losses >= i32::from(self.table.max_losses) {
-            Suspect::GiveUp(lease, item)
+            Suspect::Exhausted(lease, item)
         } else {
             Suspect::Run(lease, item)
         }))

@@ -1,4 +1,4 @@
-//! Settling: how an item is let go, fenced, in batches, together with its journal.
+//! Settling: recording an item's outcome, fenced, in batches, together with its attempt log.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -9,97 +9,97 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
 use super::ctid::Ctid;
 use super::{Lease, LostLease, Queue, seconds};
 use crate::Result;
-use crate::attempts::{self, Entry};
 use crate::conn::{StickyConn, with_timeout};
 use crate::error::is_conflict;
 use crate::failure::Failure;
+use crate::internal::attempts::{self, Entry};
 use crate::runtime::AfterCommit;
 
 const CONFLICT_RETRIES: u32 = 5;
 
-const STRANDED_AT_ONCE: i32 = 1_000;
+const MAX_STRANDED_KEYS: i32 = 1_000;
 
-/// What became of an attempt.
+/// The outcome of an attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
-    /// It is done.
+    /// The item is done.
     Done,
-    /// It failed and is tried again after this long; an attempt is spent.
+    /// The attempt failed; the item is retried after a delay. Spends an attempt.
     Retry {
-        /// How long to wait.
+        /// Delay before the next attempt.
         after: Duration,
         /// What went wrong.
         failure: Failure,
     },
-    /// It can't be done now; later, at no cost.
+    /// The item is postponed. Spends no attempt.
     Snooze {
-        /// How long to wait.
+        /// Delay before the next attempt.
         after: Duration,
     },
-    /// It failed for good; an attempt is spent.
+    /// The item failed permanently. Spends an attempt.
     Dead {
         /// What went wrong.
         failure: Failure,
     },
-    /// It was lost too often and is not tried again; no attempt is spent, for none was made.
+    /// The item lost too many workers and isn't run again. Spends no attempt, because none was made.
     Abandoned {
         /// What went wrong.
         failure: Failure,
     },
-    /// It was not tried: it goes back to its place, at no cost.
-    GiveBack,
+    /// The item wasn't run and returns to its place. Spends no attempt.
+    Release,
 }
 
-/// A lease and what to do with its item.
+/// A lease and the outcome of its item.
 #[derive(Debug)]
 pub struct Settlement {
     pub(crate) lease: Lease,
     pub(crate) outcome: Outcome,
     pub(crate) took: Duration,
-    pub(crate) told: AfterCommit,
+    pub(crate) after_commit: AfterCommit,
 }
 
 impl Settlement {
-    /// Settles this lease so.
+    /// Settles this lease with this outcome.
     #[must_use]
     pub fn new(lease: Lease, outcome: Outcome) -> Self {
         Self {
             lease,
             outcome,
             took: Duration::ZERO,
-            told: AfterCommit::default(),
+            after_commit: AfterCommit::default(),
         }
     }
 
-    /// How long the attempt ran, for the journal.
+    /// Sets how long the attempt ran, for the attempt log.
     #[must_use]
     pub const fn took(mut self, took: Duration) -> Self {
         self.took = took;
         self
     }
 
-    /// Who wants to know when it has committed.
-    pub(crate) fn told(mut self, told: AfterCommit) -> Self {
-        self.told = told;
+    /// Sets the hook to run after the commit.
+    pub(crate) fn after_commit(mut self, after_commit: AfterCommit) -> Self {
+        self.after_commit = after_commit;
         self
     }
 }
 
-/// What a settling batch did.
+/// What a batch of settlements did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settled {
-    /// How many items were settled.
+    /// Number of settled items.
     pub settled: usize,
-    /// Leases that were no longer the caller's; their items were not touched.
+    /// Leases that were lost; their items weren't changed.
     pub lost: Vec<LostLease>,
-    /// Ordering keys whose next item could not be made due because an open transaction enqueues to them;
-    /// hand them to [`Queue::promote`] a little later.
+    /// Ordering keys whose next item could not be promoted because an open transaction enqueues to them. Pass them to
+    /// [`Queue::promote`] a little later.
     pub busy_keys: Vec<String>,
 }
 
 impl Queue {
-    /// Settles one item in the caller's transaction. On [`crate::Error::LostLease`] roll it back: the caller's own
-    /// writes must not count either.
+    /// Settles one item in the caller's transaction. On [`crate::Error::LostLease`], roll back: the caller's own writes
+    /// must not count either.
     pub async fn settle_in(
         &self,
         transaction: &mut PgConnection,
@@ -116,9 +116,9 @@ impl Queue {
         }
     }
 
-    /// Settles a batch. Lost leases are reported, the others are settled.
+    /// Settles a batch. Lost leases are reported; the others are settled.
     ///
-    /// If the connection breaks, the outcome is unknown: what was not settled is claimed again when its lease runs out.
+    /// If the connection breaks, the outcome is unknown: unsettled items are claimed again when their leases expire.
     pub async fn settle(
         &self,
         pool: &PgPool,
@@ -129,7 +129,7 @@ impl Queue {
         self.settle_batch(&mut connection, worker, &batch).await
     }
 
-    /// The same without consuming, for the runtime, which repeats after a lost connection.
+    /// Settles without consuming the batch, for the runtime, which retries after a lost connection.
     pub(crate) async fn settle_batch(
         &self,
         connection: &mut StickyConn,
@@ -140,7 +140,7 @@ impl Queue {
         loop {
             let mut held = connection.take().await?;
             let settled =
-                with_timeout(self.patience, self.settle_on(&mut held, worker, batch)).await;
+                with_timeout(self.call_timeout, self.settle_on(&mut held, worker, batch)).await;
             match connection.finish(held, settled) {
                 Err(crate::Error::Database(error))
                     if is_conflict(&error) && conflicts < CONFLICT_RETRIES =>
@@ -159,7 +159,7 @@ impl Queue {
         batch: &[Settlement],
     ) -> Result<Settled> {
         crashpoint::point!("settle.before")?;
-        // The usual batch is one statement: everything done at the first try, nothing to promote.
+        // The usual batch is one statement: everything done at the first attempt, nothing to promote.
         if batch.iter().all(is_plain_success) {
             let settled = self.settle_many_in(connection, worker, batch).await?;
             crashpoint::point!("settle.after_plain")?;
@@ -173,7 +173,7 @@ impl Queue {
         Ok(settled)
     }
 
-    /// Settles a batch in the caller's transaction; whether a lost lease spoils it is the caller's to say.
+    /// Settles a batch in the caller's transaction. The caller decides whether a lost lease invalidates it.
     pub async fn settle_many_in(
         &self,
         transaction: &mut PgConnection,
@@ -190,7 +190,7 @@ impl Queue {
         worker: &str,
         mut batch: Vec<&Settlement>,
     ) -> Result<Settled> {
-        // In one order everywhere, so that two statements over the same rows can't wait for each other.
+        // Sorted everywhere, so that two statements over the same rows can't deadlock.
         batch.sort_unstable_by_key(|settlement| settlement.lease.id);
         let (mut held, mut lost) = (Vec::with_capacity(batch.len()), Vec::new());
         while !batch.is_empty() {
@@ -221,7 +221,7 @@ impl Queue {
         })
     }
 
-    /// Settles at most one lease of each item; returns the ids of those that were held.
+    /// Settles at most one lease per item; returns the ids of those that were held.
     async fn settle_distinct(
         &self,
         transaction: &mut PgConnection,
@@ -243,7 +243,7 @@ impl Queue {
         Ok(settled)
     }
 
-    /// Makes the next item of each of these ordering keys due; returns the keys to try again later.
+    /// Makes the next item of each of these ordering keys due; returns the keys to retry later.
     pub async fn promote(
         &self,
         connection: &mut PgConnection,
@@ -263,20 +263,20 @@ impl Queue {
             .await?)
     }
 
-    /// Makes the next item due for keys whose head is gone without a successor: a backstop, safe to run at any time.
+    /// Promotes keys whose head is gone without a successor. A backstop, safe to run at any time.
     pub async fn promote_stranded(&self, connection: &mut PgConnection) -> Result<usize> {
         let Some(stranded) = &self.sql.stranded else {
             return Ok(0);
         };
         let keys: Vec<String> = sqlx::query_scalar(AssertSqlSafe(stranded.clone()))
-            .bind(STRANDED_AT_ONCE)
+            .bind(MAX_STRANDED_KEYS)
             .fetch_one(&mut *connection)
             .await?;
         self.promote(connection, &keys).await?;
         Ok(keys.len())
     }
 
-    /// Most rows lie where they were claimed; the others are looked up by their ids.
+    /// Most rows are where they were claimed; the others are found by id.
     async fn finish(
         &self,
         connection: &mut PgConnection,
@@ -284,12 +284,12 @@ impl Queue {
         batch: &[&Settlement],
     ) -> Result<HashSet<i64>> {
         let (ids, fences) = keys(batch);
-        let places: Vec<Ctid> = batch.iter().map(|s| s.lease.place).collect();
+        let ctids: Vec<Ctid> = batch.iter().map(|s| s.lease.ctid).collect();
         let in_place: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(self.sql.done_in_place.clone()))
             .bind(ids)
             .bind(fences)
             .bind(worker)
-            .bind(places)
+            .bind(ctids)
             .fetch_one(&mut *connection)
             .await?;
         let mut finished: HashSet<i64> = in_place.into_iter().collect();
@@ -329,7 +329,7 @@ impl Queue {
                 Outcome::Snooze { after } => ("s", *after, 0, None),
                 Outcome::Dead { failure } => ("d", Duration::ZERO, 1, Some(failure)),
                 Outcome::Abandoned { failure } => ("d", Duration::ZERO, 0, Some(failure)),
-                Outcome::GiveBack | Outcome::Done => ("g", Duration::ZERO, 0, None),
+                Outcome::Release | Outcome::Done => ("g", Duration::ZERO, 0, None),
             };
             verbs.push(verb);
             delays.push(seconds(delay));
@@ -355,9 +355,9 @@ impl Queue {
     }
 }
 
-/// Takes one lease of each item from a batch that is sorted by item; the second part has the others.
+/// Takes one lease per item from a batch sorted by item; the second part has the others.
 ///
-/// A worker can hold two leases of one item, one of them stale. The database's answer names items alone, so both in one
+/// A worker can hold two leases of one item, one of them stale. The database returns item ids only, so both in one
 /// statement would count as held.
 fn one_of_each(batch: Vec<&Settlement>) -> (Vec<&Settlement>, Vec<&Settlement>) {
     let mut last = None;
@@ -370,7 +370,7 @@ fn keys(batch: &[&Settlement]) -> (Vec<i64>, Vec<i64>) {
     batch.iter().map(|s| (s.lease.id, s.lease.fence)).unzip()
 }
 
-/// Nobody needs to be told more than that it is done.
+/// There is nothing to record but that the item is done.
 fn is_plain_success(settlement: &Settlement) -> bool {
     settlement.outcome == Outcome::Done
         && settlement.lease.attempts == 0
@@ -380,7 +380,7 @@ fn is_plain_success(settlement: &Settlement) -> bool {
 const fn is_final(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Done | Outcome::Dead { .. } | Outcome::Abandoned { .. } => true,
-        Outcome::Retry { .. } | Outcome::Snooze { .. } | Outcome::GiveBack => false,
+        Outcome::Retry { .. } | Outcome::Snooze { .. } | Outcome::Release => false,
     }
 }
 
@@ -390,7 +390,7 @@ fn entry(settlement: &Settlement) -> Option<Entry<'_>> {
         Outcome::Done => ("done", None),
         Outcome::Retry { failure, .. } => ("retry", Some(failure)),
         Outcome::Dead { failure } | Outcome::Abandoned { failure } => ("dead", Some(failure)),
-        Outcome::Snooze { .. } | Outcome::GiveBack => return None,
+        Outcome::Snooze { .. } | Outcome::Release => return None,
     };
     Some(Entry {
         item_id: settlement.lease.id,

@@ -1,14 +1,14 @@
-//! The SQL of a work table, made once from its descriptor.
+//! The SQL of a work table, built once from its descriptor.
 //!
-//! Nothing but compile-time constants goes into these texts. Two habits keep their plans the same whatever the
-//! session's settings: states are literals, and array parameters go through a sub-select, because a planner that sees
-//! an array's length would rather scan the whole table (measured: twice as slow).
+//! Nothing but compile-time constants goes into these texts. Two habits keep their plans stable whatever the session's
+//! settings: states are literals, and array parameters go through a sub-select, because a planner that sees an array's
+//! length prefers to scan the whole table (measured: twice as slow).
 
 use std::sync::Arc;
 
 use super::table::{Finish, WorkTable};
 
-/// A statement's text, shared and cheap to hand to the driver.
+/// A statement's text, shared and cheap to pass to the driver.
 pub(super) type Text = Arc<str>;
 
 #[derive(Debug)]
@@ -34,8 +34,8 @@ pub(super) struct Statements {
 }
 
 impl Statements {
-    pub fn of(table: &WorkTable) -> Self {
-        let make = Maker { table };
+    pub fn new(table: &WorkTable) -> Self {
+        let make = Builder { table };
         Self {
             claim_any: make.claim("").into(),
             claim_one: make.claim(&make.one_kind()).into(),
@@ -90,18 +90,18 @@ impl Statements {
     }
 }
 
-/// Pairs of id and fence: what a lease proves itself with.
+/// Pairs of id and fence, which identify a lease.
 const LEASES: &str = "unnest((select $1::bigint[]), (select $2::bigint[])) u(id, fence)";
 
-/// The same, and where each row lay when it was claimed.
+/// The same, with the row's position when it was claimed.
 const LEASES_IN_PLACE: &str =
     "unnest((select $1::bigint[]), (select $2::bigint[]), (select $4::tid[])) u(id, fence, place)";
 
-struct Maker<'a> {
+struct Builder<'a> {
     table: &'a WorkTable,
 }
 
-impl Maker<'_> {
+impl Builder<'_> {
     fn state(&self, word: &str) -> String {
         format!("'{word}'::{}", self.table.state_type)
     }
@@ -109,13 +109,13 @@ impl Maker<'_> {
     fn kind_filter(&self, operator: &str) -> String {
         match self.table.kind {
             Some(kind) => format!("and c.{kind} {operator} ($9)"),
-            // A table of one kind: the parameter is there all the same, so that the callers need not differ.
+            // A table of one kind still takes the parameter, so that callers need not differ.
             None => "and $9::text[] is not null".to_owned(),
         }
     }
 
-    /// Equality with a single kind, which an index that begins with the kind can serve in order: a table whose kinds
-    /// must not stand in each other's way (a group that is far behind) has such a claim index.
+    /// Equality with a single kind, which an index starting with the kind serves in order. A table whose kinds must not
+    /// delay each other (a consumer group that is far behind) has such a claim index.
     fn one_kind(&self) -> String {
         match self.table.kind {
             Some(kind) => format!("and c.{kind} = ($9::text[])[1]"),
@@ -129,8 +129,8 @@ impl Maker<'_> {
         })
     }
 
-    /// In the order that [`super::Item::from_row`] reads. Payload and headers come as they are: a cast to text would
-    /// copy them once more on the server, which shows from a few kilobytes on.
+    /// Columns in the order that [`super::Item::from_row`] reads. Payload and headers are returned as they are: a cast
+    /// to text would copy them once more on the server, which is noticeable from a few kilobytes on.
     fn returning(&self) -> String {
         let table = self.table;
         let c = &table.columns;
@@ -176,13 +176,13 @@ impl Maker<'_> {
         )
     }
 
-    /// Index: (due, id) over unfinished rows. `$4, $5`: the low-water mark; `$6`: how many; `$7, $8`: which share of the ids.
+    /// Index: (due, id) over unfinished rows. `$4, $5`: the cursor; `$6`: the limit; `$7, $8`: the share of the ids.
     ///
     /// The claim runs alone in its transaction and may be lost in a crash of the server (the fence is random, so a lost
-    /// claim can't be mistaken for another): its commit does not wait for the disk.
+    /// claim can't be mistaken for another): its commit doesn't wait for the disk.
     ///
-    /// The `case` hides from the planner what it knows of leases: statistics that were taken while everything was leased
-    /// would tell it that hardly a row is left to claim, and it would read and sort the whole backlog for each claim. Nor can
+    /// The `case` hides the lease column's statistics from the planner: taken while everything was leased, they would
+    /// suggest that hardly a row is left to claim, and it would read and sort the whole backlog for each claim. Nor can
     /// it know how many rows a share has.
     fn claim(&self, filter: &str) -> String {
         let c = &self.table.columns;
@@ -216,7 +216,8 @@ returning {returning}",
         )
     }
 
-    /// Reads a window of the claim index after a position (`$1, $2`; `$3` rows): who is suspect, where the window ends.
+    /// Reads a window of the claim index after a position (`$1, $2`; `$3` rows): the suspects, and where the window
+    /// ends.
     fn find_suspects(&self, filter: &str) -> String {
         let c = &self.table.columns;
         let kind = self.table.kind.map_or("true".to_owned(), |kind| {
@@ -243,7 +244,7 @@ from (select s.{id} as id, s.{due} as due, {suspect} and {kind} as suspect
         )
     }
 
-    /// One of these (`$4`), whichever is still suspect; a lease that ran out counts as a loss.
+    /// Claims one of these items (`$4`) that is still suspect; an expired lease counts as a loss.
     fn claim_suspect(&self) -> String {
         let c = &self.table.columns;
         format!(
@@ -278,7 +279,7 @@ from {LEASES} where t.{id} = u.id and t.{fence} = u.fence returning t.{id}",
         )
     }
 
-    /// Rows under these leases, wherever they lie.
+    /// Rows under these leases, found by id.
     fn held(&self) -> String {
         let c = &self.table.columns;
         format!(
@@ -287,7 +288,7 @@ from {LEASES} where t.{id} = u.id and t.{fence} = u.fence returning t.{id}",
         )
     }
 
-    /// Those of them that lie where they were claimed, as they do unless the lease was renewed.
+    /// Rows that are still where they were claimed, as they are unless the lease was renewed.
     fn held_in_place(&self) -> String {
         let c = &self.table.columns;
         format!(
@@ -296,7 +297,7 @@ from {LEASES} where t.{id} = u.id and t.{fence} = u.fence returning t.{id}",
         )
     }
 
-    /// `$3`: who did it. Returns the ids that were really finished.
+    /// `$3`: the worker. Returns the ids that were actually finished.
     fn done(&self, held: &str) -> String {
         let table = self.table.name;
         let c = &self.table.columns;
@@ -332,8 +333,8 @@ moved as (insert into {history} ({columns}) select {columns} from gone)
         }
     }
 
-    /// Everything but done, in one statement. `$3`: r(etry), s(nooze), d(ead), g(ive back); `$4`: the delay;
-    /// `$5`: attempts spent; `$6`–`$8`: the failure; `$9`: what a dead one has in common with others.
+    /// Every outcome but done, in one statement. `$3`: r(etry), s(nooze), d(ead), g(ive back, for released items);
+    /// `$4`: the delay; `$5`: attempts spent; `$6`–`$8`: the failure; `$9`: a dead item's cause.
     fn release(&self) -> String {
         let c = &self.table.columns;
         let s = &self.table.states;
@@ -372,7 +373,7 @@ where t.{id} = u.id and t.{fence} = u.fence returning t.{id}",
         )
     }
 
-    /// What only a dead item has.
+    /// Only dead items have a cause.
     fn set_cause(&self, value: &str) -> String {
         self.table
             .columns
@@ -387,7 +388,7 @@ where t.{id} = u.id and t.{fence} = u.fence returning t.{id}",
             .map_or_else(String::new, |parked| format!(", {parked} = {value}"))
     }
 
-    /// Dead (or cancelled) items begin anew. Items with an ordering key queue up behind their key.
+    /// Makes dead (or cancelled) items ready. Items with an ordering key queue up behind their key.
     fn redrive(&self) -> String {
         let c = &self.table.columns;
         let (due, parked, key) = match self.table.ordering {
@@ -428,7 +429,7 @@ where t.{id} = any($1) and t.{state} in ({dead}{cancelled}) returning t.{id}, {k
         )
     }
 
-    /// Unfinished items are called off, leased ones too: their worker's fence no longer fits. `$2`: why.
+    /// Cancels unfinished items, leased ones included: their worker's fence no longer matches. `$2`: the reason.
     fn cancel(&self) -> String {
         let c = &self.table.columns;
         let state = self
@@ -465,7 +466,7 @@ where t.{id} = any($1) and t.{finished} is null returning t.{id}, {key}",
         )
     }
 
-    /// Items that may not run now leave the head of the claim index. Leased ones run on.
+    /// Takes items out of the head of the claim index. Leased ones continue.
     fn park(&self) -> String {
         let c = &self.table.columns;
         let unparked = c.parked.map_or_else(
@@ -485,7 +486,7 @@ returning t.{id}, null::text",
         )
     }
 
-    /// Parked items may run again, at once; those that wait behind their ordering key stay there.
+    /// Makes parked items claimable at once; those that wait behind their ordering key stay there.
     fn unpark(&self) -> String {
         let c = &self.table.columns;
         let not_behind = c
@@ -503,7 +504,7 @@ returning t.{id}, null::text",
         )
     }
 
-    /// Dead items are laid to rest: by a state of their own, or whole in `postrider.archive`.
+    /// Archives dead items: by a state of their own, or by moving the row to `postrider.archive`.
     fn archive(&self) -> String {
         let c = &self.table.columns;
         let table = self.table.name;

@@ -2,74 +2,74 @@
 
 use crate::{Error, Result};
 
-/// A table whose rows are items of work. Make it a `static`; every name in it ends up in SQL as it stands.
+/// A table whose rows are items of work. Make it a `static`; every name in it goes into SQL verbatim.
 ///
 /// The table needs a `bigint` id, the columns of [`Columns`], an index on (due, id) over rows whose `finished` column
-/// is null, and no other index or index predicate over the columns that a claim changes: state, `lease_until`,
-/// fence and owner. A fillfactor of about 45 lets claims stay on their page.
+/// is null, and no other index or index predicate over the columns that a claim changes: state, `lease_until`, fence
+/// and owner. A fillfactor of about 45 lets claims stay on their page.
 #[derive(Debug)]
 pub struct WorkTable {
-    /// With its schema, e.g. `postrider.outbox`.
+    /// Qualified name, e.g. `postrider.outbox`.
     pub name: &'static str,
-    /// The columns' names.
+    /// Column names.
     pub columns: Columns,
-    /// The states' names.
+    /// State names.
     pub states: States,
-    /// The state column's type: `text`, or an enumeration's name.
+    /// Type of the state column: `text`, or the name of an enum.
     pub state_type: &'static str,
-    /// The column that chooses the handler, if items are of several kinds.
+    /// Column that selects the handler, if the table has several kinds of items.
     pub kind: Option<&'static str>,
-    /// An SQL expression over the row (alias `t`) for what a handler reads, as JSON.
+    /// SQL expression over the row (alias `t`) for the payload that a handler reads, as JSON.
     pub payload: &'static str,
-    /// An SQL expression over the row for headers, as a JSON object.
+    /// SQL expression over the row for the headers, as a JSON object.
     pub headers: Option<&'static str>,
-    /// An SQL expression over the row for its W3C traceparent.
+    /// SQL expression over the row for its W3C traceparent.
     pub trace: Option<&'static str>,
-    /// How items that must go out in order are kept in order.
+    /// How items with an ordering key are kept in order.
     pub ordering: Option<OrderingKeys>,
-    /// What becomes of an item that is done.
+    /// What happens to the row of a finished item.
     pub finish: Finish,
-    /// So many lost workers, and the item is dead (`WORKER_LOST`).
+    /// Number of lost workers after which the item is dead (`WORKER_LOST`).
     pub max_losses: i16,
 }
 
-/// The names of the canonical columns.
+/// Names of the canonical columns.
 #[derive(Debug, Clone, Copy)]
 pub struct Columns {
     /// `bigint`, unique.
     pub id: &'static str,
-    /// The state.
+    /// State.
     pub state: &'static str,
-    /// `smallint` or `integer`: handled outcomes that failed.
+    /// `smallint` or `integer`: number of failed attempts.
     pub attempts: &'static str,
-    /// `timestamptz`, not null: when it may be claimed; infinity while parked.
+    /// `timestamptz`, not null: when the item may be claimed; infinity while parked.
     pub due: &'static str,
-    /// `timestamptz`: until when it is leased.
+    /// `timestamptz`: when the lease expires.
     pub lease_until: &'static str,
     /// `bigint`: the claim's random token.
     pub fence: &'static str,
-    /// `text`: who holds the lease.
+    /// `text`: the lease's owner.
     pub owner: &'static str,
-    /// `smallint` or `integer`: how often a lease ran out.
+    /// `smallint` or `integer`: number of expired leases.
     pub losses: &'static str,
-    /// `timestamptz`: set by finishing alone.
+    /// `timestamptz`: set only when the item finishes.
     pub finished: &'static str,
-    /// `text`: why it is parked; without this column the reason is in the audit alone.
+    /// `text`: why the item is parked. Without this column, the reason is in the audit only.
     pub parked: Option<&'static str>,
-    /// `text`: the last failure's code.
+    /// `text`: code of the last failure.
     pub error_code: &'static str,
-    /// `text`: its category.
+    /// `text`: category of the last failure.
     pub error_category: Option<&'static str>,
-    /// `text`: its message.
+    /// `text`: message of the last failure.
     pub error_message: &'static str,
-    /// `text collate "C"`: what a dead item has in common with others (its failure's signature); null unless it is dead.
-    /// With an index on (cause, finished, id) and one on (finished, id), both where the cause is not null, dead letters
-    /// are found and grouped without a look at anything else. Without this column they are grouped by their code.
+    /// `text collate "C"`: the signature of a dead item's failure; null unless the item is dead. With indexes on
+    /// (cause, finished, id) and (finished, id), both where the cause is not null, dead letters are found and grouped
+    /// by index alone. Without this column, they are grouped by code.
     pub cause: Option<&'static str>,
 }
 
 impl Columns {
-    /// The names that the engine's own tables use.
+    /// Column names of the library's own tables.
     pub const STANDARD: Self = Self {
         id: "id",
         state: "state",
@@ -88,27 +88,27 @@ impl Columns {
     };
 }
 
-/// The table's words for the canonical states.
+/// The table's names for the canonical states.
 #[derive(Debug, Clone, Copy)]
 pub struct States {
-    /// May be claimed when due; never failed.
+    /// Claimable when due; never failed.
     pub ready: &'static str,
-    /// Somebody works on it.
+    /// A worker holds it.
     pub leased: &'static str,
-    /// May be claimed when due; failed before, or was put off.
+    /// Claimable when due; failed or was postponed before.
     pub waiting: &'static str,
-    /// Finished well.
+    /// Finished successfully.
     pub done: &'static str,
-    /// Given up; a person decides.
+    /// Failed permanently; a person decides.
     pub dead: &'static str,
-    /// Called off. Without a word of its own, a cancelled item is dead with the code `CANCELLED`.
+    /// Cancelled. Without a name of its own, a cancelled item is dead with the code `CANCELLED`.
     pub cancelled: Option<&'static str>,
-    /// Dead and laid to rest. Without a word of its own, the row moves to `postrider.archive`.
+    /// Archived. Without a name of its own, the row moves to `postrider.archive`.
     pub archived: Option<&'static str>,
 }
 
 impl States {
-    /// The words that the engine's own tables use.
+    /// State names of the library's own tables.
     pub const STANDARD: Self = Self {
         ready: "ready",
         leased: "leased",
@@ -120,41 +120,35 @@ impl States {
     };
 }
 
-/// What becomes of an item that is done.
+/// What happens to the row of a finished item.
 #[derive(Debug, Clone, Copy)]
 pub enum Finish {
-    /// The row goes; one line of `postrider.completion` per batch says so.
+    /// The row is deleted; one row of `postrider.completion` per batch records it.
     Delete,
     /// The row stays, outside the claim index.
     Keep,
-    /// The row moves: these columns are copied to this table, which should be partitioned by time.
+    /// The row moves: these columns are copied to a history table, which should be partitioned by time.
     Move {
-        /// With its schema.
+        /// Qualified name of the history table.
         history: &'static str,
-        /// Their names, the same in both tables, separated by commas.
+        /// Column names, the same in both tables, separated by commas.
         columns: &'static str,
     },
 }
 
-/// Items of one key go out one after the other.
+/// Items with the same key run one after the other.
 #[derive(Debug, Clone, Copy)]
 pub struct OrderingKeys {
-    /// The column that holds the key.
+    /// Column that holds the key.
     pub column: &'static str,
-    /// An SQL function that takes the keys whose head was settled and returns those that must be tried again.
+    /// SQL function that takes the keys whose head was settled and returns those that must be retried.
     pub promote: &'static str,
-    /// An SQL function that takes a number and returns up to so many keys that have items but no head.
+    /// SQL function that takes a limit and returns up to that many keys that have items but no head.
     pub stranded: &'static str,
 }
 
 impl WorkTable {
-    /// The table's name without its schema.
-    #[must_use]
-    pub fn short_name(&self) -> &'static str {
-        self.name.rsplit('.').next().unwrap_or(self.name)
-    }
-
-    /// Descriptors are constants, not input; this catches a slip of the pen before it becomes a strange SQL error.
+    /// Descriptors are constants, not input; this catches a typo before it becomes an obscure SQL error.
     pub(super) fn validate(&self) -> Result<()> {
         let columns = &self.columns;
         let names = [
@@ -187,7 +181,7 @@ impl WorkTable {
                 return Err(Error::invalid(
                     "work table",
                     format!(
-                        "{name:?} in the descriptor of {} is no plain SQL name",
+                        "{name:?} in the descriptor of {} is not a plain SQL name",
                         self.name
                     ),
                 ));
@@ -210,7 +204,7 @@ impl WorkTable {
                 return Err(Error::invalid(
                     "work table",
                     format!(
-                        "{word:?} in the descriptor of {} is no plain state",
+                        "{word:?} in the descriptor of {} is not a plain state name",
                         self.name
                     ),
                 ));

@@ -1,8 +1,8 @@
-//! Equal requests of one process share one piece of work.
+//! Equal requests of one process share one execution.
 //!
 //! A client that repeats a request ten times at once should cost one connection, not ten that wait for each other's
-//! lock. The first runs the work; the others wait for its outcome without a connection. If the first is cancelled (its
-//! client hung up), the next one in line runs its own.
+//! lock. The first request runs; the others wait for its result without a connection. If the first is cancelled (its
+//! client hung up), the next one in line runs.
 
 use std::{
     collections::HashMap,
@@ -13,17 +13,17 @@ use std::{
 use super::Key;
 use crate::digest::Digest;
 
-/// What a caller got, and whether it was the one who worked for it.
+/// A result, and whether this caller produced it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Coalesced<T> {
-    /// This caller's own work.
+    /// This caller's own execution.
     Led(T),
-    /// The outcome of an equal request that was running.
+    /// The result of an equal request that was running.
     Joined(T),
 }
 
 impl<T> Coalesced<T> {
-    /// The outcome, whoever worked for it.
+    /// The result, whoever produced it.
     pub fn into_inner(self) -> T {
         match self {
             Self::Led(outcome) | Self::Joined(outcome) => outcome,
@@ -31,13 +31,13 @@ impl<T> Coalesced<T> {
     }
 }
 
-/// The requests that are running in this process.
+/// The requests running in this process.
 #[derive(Debug)]
 pub struct Coalesce<T, E> {
     flights: Mutex<Flights<T, E>>,
 }
 
-/// Filled in by the one who holds the lock; whoever gets the lock next finds it.
+/// Set by the holder of the lock; the next holder finds it.
 type Flight<T, E> = tokio::sync::Mutex<Option<Result<T, Arc<E>>>>;
 
 /// By what makes two requests equal.
@@ -52,7 +52,7 @@ impl<T, E> Default for Coalesce<T, E> {
 }
 
 impl<T: Clone, E> Coalesce<T, E> {
-    /// Runs the work, or waits for an equal request that runs it already; success and failure are shared alike.
+    /// Runs the work, or waits for an equal request that is running it; success and failure are shared alike.
     pub async fn run<F>(
         &self,
         key: &Key,
@@ -62,15 +62,15 @@ impl<T: Clone, E> Coalesce<T, E> {
     where
         F: Future<Output = Result<T, E>>,
     {
-        let seat = Seat::take(self, (key.clone(), *digest));
-        let mut outcome = seat.flight.lock().await;
+        let participant = Participant::take(self, (key.clone(), *digest));
+        let mut outcome = participant.flight.lock().await;
         if let Some(outcome) = outcome.as_ref() {
             return outcome.clone().map(Coalesced::Joined);
         }
         let result = work().await.map_err(Arc::new);
         *outcome = Some(result.clone());
-        // Before the lock is let go: who comes from now on must look at the database again.
-        seat.close();
+        // Before the lock is released: later requests must check the database again.
+        participant.close();
         result.map(Coalesced::Led)
     }
 
@@ -80,14 +80,14 @@ impl<T: Clone, E> Coalesce<T, E> {
     }
 }
 
-/// A caller's place in a flight; the last one to leave removes the flight.
-struct Seat<'a, T: Clone, E> {
+/// A participant of a flight; the last one to leave removes the flight.
+struct Participant<'a, T: Clone, E> {
     owner: &'a Coalesce<T, E>,
     id: (Key, Digest),
     flight: Arc<Flight<T, E>>,
 }
 
-impl<'a, T: Clone, E> Seat<'a, T, E> {
+impl<'a, T: Clone, E> Participant<'a, T, E> {
     fn take(owner: &'a Coalesce<T, E>, id: (Key, Digest)) -> Self {
         let flight = Arc::clone(owner.flights().entry(id.clone()).or_default());
         Self { owner, id, flight }
@@ -104,13 +104,13 @@ impl<'a, T: Clone, E> Seat<'a, T, E> {
     }
 }
 
-impl<T: Clone, E> Drop for Seat<'_, T, E> {
+impl<T: Clone, E> Drop for Participant<'_, T, E> {
     fn drop(&mut self) {
         let mut flights = self.owner.flights();
         let mine = flights
             .get(&self.id)
             .is_some_and(|flight| Arc::ptr_eq(flight, &self.flight));
-        // Two owners are left: the map and this seat. Nobody can join while the map is locked.
+        // Two owners are left: the map and this participant. Nobody can join while the map is locked.
         if mine && Arc::strong_count(&self.flight) == 2 {
             flights.remove(&self.id);
         }

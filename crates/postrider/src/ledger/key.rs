@@ -1,10 +1,10 @@
-//! Under which name a request is known.
+//! Idempotency keys.
 
 use std::fmt;
 
-/// The longest scope in bytes.
+/// Maximum length of a scope in bytes.
 const MAX_SCOPE: usize = 100;
-/// The longest key in bytes.
+/// Maximum length of a key in bytes.
 const MAX_KEY: usize = 255;
 
 /// An idempotency key within its scope (the service, or the service and its tenant).
@@ -14,7 +14,7 @@ pub struct Key {
     key: String,
 }
 
-/// Why a key was refused.
+/// Why a key is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidKey {
     /// It is empty.
@@ -25,18 +25,18 @@ pub enum InvalidKey {
     TooLong {
         /// The key or its scope.
         what: &'static str,
-        /// The length in bytes.
+        /// Length in bytes.
         found: usize,
-        /// The limit in bytes.
+        /// Maximum in bytes.
         most: usize,
     },
-    /// It holds something that can't be printed.
-    #[error("the idempotency {0} has control characters in it")]
+    /// It contains control characters.
+    #[error("the idempotency {0} contains control characters")]
     ControlCharacter(&'static str),
 }
 
 impl Key {
-    /// A key that the ledger can store.
+    /// Creates a valid key.
     pub fn new(scope: impl Into<String>, key: impl Into<String>) -> Result<Self, InvalidKey> {
         let (scope, key) = (scope.into(), key.into());
         check("scope", &scope, MAX_SCOPE)?;

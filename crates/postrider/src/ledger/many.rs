@@ -4,15 +4,15 @@ use std::collections::{HashMap, HashSet};
 
 use sqlx::PgConnection;
 
-use super::{Acceptance, Key, Ledger, LedgerError, Recorded, record};
+use super::{Acceptance, Entry, Key, Ledger, LedgerError, record};
 use crate::{digest::Digest, lock_wait};
 
 /// Sorted, so that two batches with the same keys wait for each other instead of deadlocking.
 const ACCEPT_MANY: &str = "
-with patience as materialized (select set_config('lock_timeout', $4, true)),
+with bound as materialized (select set_config('lock_timeout', $4, true)),
      first as (insert into postrider.ledger (scope, key, digest)
                select wanted.scope, wanted.key, wanted.digest
-               from patience, unnest($1::text[], $2::text[], $3::bytea[]) as wanted (scope, key, digest)
+               from bound, unnest($1::text[], $2::text[], $3::bytea[]) as wanted (scope, key, digest)
                order by wanted.scope, wanted.key
                on conflict (scope, key) do nothing
                returning scope, key)
@@ -35,11 +35,10 @@ struct KeyedRow {
 }
 
 impl Ledger {
-    /// [`Ledger::accept`] for many requests at once, with the answers in their order.
+    /// [`Ledger::accept`] for many requests, with answers in their order.
     ///
-    /// Requests of one key within the batch are treated as if they had come one after the other. The patience
-    /// counts for each key that has to be waited for; keep batches with contested keys small, or route equal keys
-    /// to the same writer.
+    /// Requests with the same key within the batch are treated as if they had come one after the other. The lock
+    /// timeout applies to each contested key; keep such batches small, or route equal keys to the same writer.
     pub async fn accept_many(
         &self,
         tx: &mut PgConnection,
@@ -49,14 +48,14 @@ impl Ledger {
         for (key, digest) in requests {
             leaders.entry(key).or_insert(digest);
         }
-        let mut won = self.take(tx, &leaders).await?;
+        let mut won = self.insert_new(tx, &leaders).await?;
         let taken: Vec<&Key> = leaders
             .keys()
             .copied()
             .filter(|key| !won.contains(*key))
             .collect();
         let mut recorded = read(tx, &taken).await?;
-        // What was won just now answers the batch's own repetitions: read it too, if there are any.
+        // New entries answer the batch's own repetitions: read them too, if there are any.
         if leaders.len() < requests.len() {
             let fresh: Vec<&Key> = won.iter().collect();
             recorded.extend(read(tx, &fresh).await?);
@@ -68,7 +67,7 @@ impl Ledger {
                     return Ok(Acceptance::Accepted);
                 }
                 let entry = recorded.get(key).ok_or(LedgerError::Busy {
-                    retry_after: self.patience,
+                    retry_after: self.lock_timeout,
                 })?;
                 Ok(entry.clone().answer(digest))
             })
@@ -76,7 +75,7 @@ impl Ledger {
     }
 
     /// Inserts what is new; returns those keys.
-    async fn take(
+    async fn insert_new(
         &self,
         tx: &mut PgConnection,
         wanted: &HashMap<&Key, &Digest>,
@@ -90,7 +89,7 @@ impl Ledger {
             .bind(scopes)
             .bind(names)
             .bind(digests)
-            .bind(lock_wait::setting(self.patience))
+            .bind(lock_wait::setting(self.lock_timeout))
             .fetch_all(tx)
             .await?;
         Ok(rows
@@ -100,7 +99,7 @@ impl Ledger {
     }
 }
 
-async fn read(tx: &mut PgConnection, keys: &[&Key]) -> Result<HashMap<Key, Recorded>, LedgerError> {
+async fn read(tx: &mut PgConnection, keys: &[&Key]) -> Result<HashMap<Key, Entry>, LedgerError> {
     if keys.is_empty() {
         return Ok(HashMap::new());
     }
@@ -119,10 +118,7 @@ async fn read(tx: &mut PgConnection, keys: &[&Key]) -> Result<HashMap<Key, Recor
                 row.created_at,
                 row.finished_at,
             );
-            Ok((
-                Key::stored(row.scope, row.key),
-                Recorded::try_from(columns)?,
-            ))
+            Ok((Key::stored(row.scope, row.key), Entry::try_from(columns)?))
         })
         .collect()
 }

@@ -1,4 +1,4 @@
-//! What the ledger keeps about a request.
+//! Entries of the ledger.
 
 use std::fmt;
 
@@ -8,15 +8,15 @@ use time::OffsetDateTime;
 use super::Acceptance;
 use crate::{Error, digest::Digest};
 
-/// How far a request has come.
+/// State of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// The work is accepted and not finished.
+    /// Accepted and not finished.
     Accepted,
-    /// It ended well.
+    /// Finished successfully.
     Succeeded,
-    /// It ended badly, for good.
+    /// Failed permanently.
     Failed,
 }
 
@@ -38,12 +38,12 @@ impl fmt::Display for State {
     }
 }
 
-/// How a request may end.
+/// Final outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// Well.
+    /// Finished successfully.
     Succeeded,
-    /// Badly, for good.
+    /// Failed permanently.
     Failed,
 }
 
@@ -58,12 +58,12 @@ impl From<Outcome> for State {
 
 /// An entry of the ledger.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Recorded {
-    /// What was asked.
+pub struct Entry {
+    /// Digest of the request.
     pub digest: Digest,
-    /// How far it has come.
+    /// State of the request.
     pub state: State,
-    /// What came of it, once it is finished.
+    /// Result, once it is finished.
     pub result: Option<Value>,
     /// When it was accepted.
     pub created_at: OffsetDateTime,
@@ -71,7 +71,7 @@ pub struct Recorded {
     pub finished_at: Option<OffsetDateTime>,
 }
 
-impl Recorded {
+impl Entry {
     /// The answer to a later request under the same key.
     pub(super) fn answer(self, digest: &Digest) -> Acceptance {
         if self.digest == *digest {
@@ -91,7 +91,7 @@ pub(super) type Row = (
     Option<OffsetDateTime>,
 );
 
-impl TryFrom<Row> for Recorded {
+impl TryFrom<Row> for Entry {
     type Error = Error;
 
     fn try_from((digest, state, result, created_at, finished_at): Row) -> Result<Self, Error> {
@@ -115,7 +115,7 @@ impl TryFrom<Row> for Recorded {
     }
 }
 
-/// PostgreSQL's JSON has no NUL character; an answer that has one must not undo a finished piece of work.
+/// PostgreSQL's JSON has no NUL character; a result that contains one must not undo finished work.
 pub(super) fn storable(value: Value) -> Value {
     let clean = |text: String| {
         if text.contains('\0') {

@@ -1,12 +1,12 @@
-//! A token bucket without tokens: it remembers one moment, the one at which it will be full again.
+//! A token bucket that stores one moment: when it will be full again.
 //!
-//! That is exact in whole nanoseconds, needs no timer, and no rounding adds up.
+//! That is exact in whole nanoseconds, needs no timer, and accumulates no rounding.
 
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// So many calls per second, and so many at once after a rest.
+/// A number of calls per second, and a burst after a pause.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Form", into = "Form")]
 pub struct Rate {
@@ -14,14 +14,14 @@ pub struct Rate {
     burst: u32,
 }
 
-/// A rate that can't be kept.
+/// Why a rate is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum InvalidRate {
-    /// Not a usable number of calls.
-    #[error("the rate is {0} per second; it must be more than 0.00001 and at most a million")]
+    /// The rate is out of range.
+    #[error("the rate is {0} per second; it must be between 0.00001 and 1000000")]
     PerSecond(f64),
-    /// Nothing would ever go.
-    #[error("the burst is 0; at least one call must be able to go")]
+    /// No call could ever be made.
+    #[error("the burst is 0; it must be at least 1")]
     NoBurst,
 }
 
@@ -39,7 +39,7 @@ const fn one() -> u32 {
 }
 
 impl Rate {
-    /// A rate, if its numbers make sense.
+    /// Creates a rate.
     pub fn new(per_second: f64, burst: u32) -> Result<Self, InvalidRate> {
         if !(0.000_01..=1_000_000.0).contains(&per_second) {
             return Err(InvalidRate::PerSecond(per_second));
@@ -50,7 +50,7 @@ impl Rate {
         Ok(Self { per_second, burst })
     }
 
-    /// The time in which one call's worth flows in.
+    /// The interval between two calls at this rate.
     fn interval(self) -> Duration {
         Duration::from_secs_f64(1.0 / self.per_second)
     }
@@ -73,18 +73,18 @@ impl From<Rate> for Form {
     }
 }
 
-/// The bucket of one destination; the caller brings the time.
+/// The bucket of one destination; the caller supplies the time.
 #[derive(Debug, Clone)]
 pub struct Bucket {
     interval: Duration,
-    /// How far ahead of now the full moment may lie while a call still goes: all of the burst but one call.
+    /// How far in the future that moment may be for a call to be admitted: the whole burst but one call.
     slack: Duration,
-    /// When the bucket will be full; none until the first call.
+    /// When the bucket will be full; None until the first call.
     full_at: Option<Instant>,
 }
 
 impl Bucket {
-    /// A full bucket.
+    /// Creates a full bucket.
     #[must_use]
     pub fn new(rate: Rate) -> Self {
         let interval = rate.interval();
@@ -95,7 +95,7 @@ impl Bucket {
         }
     }
 
-    /// Takes one call's worth, or says how long to wait for it.
+    /// Takes one token, or returns how long to wait for it.
     pub fn take(&mut self, now: Instant) -> Result<(), Duration> {
         let full_at = self.full_at.map_or(now, |at| at.max(now));
         let ahead = full_at - now;
@@ -104,11 +104,5 @@ impl Bucket {
         }
         self.full_at = Some(full_at + self.interval);
         Ok(())
-    }
-
-    /// Has everything flowed in again?
-    #[must_use]
-    pub fn is_full(&self, now: Instant) -> bool {
-        self.full_at.is_none_or(|at| at <= now)
     }
 }

@@ -1,13 +1,13 @@
-//! The comparison of what ran with what the program knows; pure.
+//! Compares what ran with what the program knows; pure.
 
 use super::MigrationSet;
 
-/// A migration that has not run yet.
+/// A migration that hasn't run yet.
 #[derive(Debug, Clone)]
 pub struct Pending {
-    /// The schema that it belongs to.
+    /// Its schema.
     pub schema: &'static str,
-    /// Its number.
+    /// Its version.
     pub version: i32,
     /// Its name, e.g. `0001_work_tables`.
     pub name: &'static str,
@@ -23,20 +23,20 @@ impl Pending {
     }
 }
 
-/// What is done and what is still to do.
+/// What has run, and what is pending.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
-    /// How many had run already.
+    /// Number of migrations that had run already.
     pub applied: usize,
-    /// What has (or, after a run, had) to run, in order.
+    /// Migrations to run (or, after a run, that were run), in order.
     pub pending: Vec<Pending>,
 }
 
-/// Why the schema can't be used or brought up to date.
+/// Why the schema can't be used or migrated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MigrateError {
-    /// A migration that ran was changed since.
+    /// A migration was edited after it ran.
     #[error(
         "migration {schema}/{file} was edited after it ran on this database (recorded {recorded}, now {now}); \
          restore the file as it was and put the change into a new migration"
@@ -48,7 +48,7 @@ pub enum MigrateError {
         file: String,
         /// Checksum of what ran.
         recorded: String,
-        /// Checksum of what the program holds.
+        /// Checksum of what the program has.
         now: String,
     },
 
@@ -64,7 +64,7 @@ pub enum MigrateError {
         file: String,
     },
 
-    /// A migration with a lower number than one that ran appeared later.
+    /// A migration is new, but has a lower version than one that ran.
     #[error(
         "migration {schema}/{file} is new but numbered below {newest:04}, which already ran on this database; \
          give it a number above"
@@ -74,11 +74,11 @@ pub enum MigrateError {
         schema: String,
         /// Its file.
         file: String,
-        /// The highest number that ran.
+        /// The highest version that ran.
         newest: i32,
     },
 
-    /// The database was migrated by a later program.
+    /// The database was migrated by a newer program.
     #[error(
         "the database's schema {schema} is at version {database:04} and this program knows up to {program:04}; \
          upgrade the program (nothing was changed)"
@@ -108,8 +108,8 @@ pub enum MigrateError {
         known: &'static str,
     },
 
-    /// The set itself is wrong.
-    #[error("the migrations of schema {schema} are put together wrongly: {problem}")]
+    /// The set itself is malformed.
+    #[error("the migrations of schema {schema} are malformed: {problem}")]
     Malformed {
         /// The schema.
         schema: &'static str,
@@ -124,12 +124,12 @@ pub enum MigrateError {
         schema: &'static str,
         /// Its file.
         file: String,
-        /// The database's answer.
+        /// The database's error.
         source: sqlx::Error,
     },
 
     /// The record could not be read or written.
-    #[error("the migration record could not be used: {0}")]
+    #[error("the migration record could not be read or written: {0}")]
     Database(#[from] sqlx::Error),
 }
 
@@ -141,7 +141,7 @@ pub(super) struct Recorded {
     pub checksum: String,
 }
 
-/// Schemas that no set mentions are left alone: another program may share the database.
+/// Schemas that no set mentions are ignored: another program may share the database.
 pub(super) fn compare(sets: &[MigrationSet], recorded: &[Recorded]) -> Result<Plan, MigrateError> {
     let mut plan = Plan::default();
     for set in sets {

@@ -7,16 +7,16 @@ use super::MigrateError;
 /// One migration file.
 #[derive(Debug, Clone, Copy)]
 pub struct Migration {
-    /// The number at the front of the file's name; the order of application.
+    /// Version: the number at the start of the file's name.
     pub version: i32,
-    /// The file's name without its ending, e.g. `0001_work_tables`.
+    /// Name: the file's name without its extension, e.g. `0001_work_tables`.
     pub name: &'static str,
     /// The file's text; any number of statements.
     pub sql: &'static str,
 }
 
 impl Migration {
-    /// SHA-256 of the text, line ends aside (a checkout on another system is no edit).
+    /// SHA-256 of the text, ignoring line endings (a checkout on another system is no edit).
     #[must_use]
     pub fn checksum(&self) -> String {
         let mut hash = Sha256::new();
@@ -28,7 +28,7 @@ impl Migration {
     }
 }
 
-/// All migrations of one schema; make it with [`migration_set!`](crate::migration_set).
+/// All migrations of one schema; create it with [`migration_set!`](crate::migration_set).
 #[derive(Debug, Clone, Copy)]
 pub struct MigrationSet {
     /// The schema that these files own.
@@ -63,7 +63,7 @@ impl MigrationSet {
     }
 }
 
-/// The number at the front of a migration's name (`0012_more` → 12); 0, which is refused, if there is none.
+/// The number at the start of a migration's name (`0012_more` → 12); 0, which is invalid, if there is none.
 #[must_use]
 pub const fn version_of(name: &str) -> i32 {
     let bytes = name.as_bytes();
@@ -81,8 +81,9 @@ pub const fn version_of(name: &str) -> i32 {
 
 /// Embeds the named files of the calling crate's `migrations/` folder, or of another folder if one is given.
 ///
-/// ```ignore
-/// postrider::migration_set!("exports", ["0001_jobs", "0002_reuse"])
+/// ```compile_fail
+/// // Reads migrations/0001_jobs.sql and migrations/0002_reuse.sql of your crate.
+/// postrider::migration_set!("exports", ["0001_jobs", "0002_reuse"]);
 /// ```
 #[macro_export]
 macro_rules! migration_set {

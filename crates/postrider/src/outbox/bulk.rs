@@ -1,4 +1,4 @@
-//! Many messages in one transaction.
+//! Enqueuing many messages in one transaction.
 
 use std::fmt::Write as _;
 
@@ -11,11 +11,11 @@ use super::enqueue::{column, enqueue_keyed, lock_order};
 use super::json_text::JsonText;
 use crate::Result;
 
-/// From so many messages on, COPY is faster than arrays.
+/// Number of messages from which COPY is faster than arrays.
 pub const COPY_FROM: usize = 10_000;
 
-/// Messages per statement: beyond about a thousand nothing is gained.
-const CHUNK: usize = 1_000;
+/// Messages per statement: more than about a thousand gain nothing.
+const CHUNK_SIZE: usize = 1_000;
 
 /// Bytes per COPY message.
 const COPY_BUFFER: usize = 256 * 1024;
@@ -30,25 +30,25 @@ const INSERT_BARE: &str = "
 insert into postrider.outbox (topic, payload)
 select u.topic, u.payload from unnest($1::text[], $2::json[]) u(topic, payload)";
 
-/// The same for one topic, as most batches are: no function scan at all.
-const INSERT_BARE_OF_ONE_TOPIC: &str = "
+/// The same for one topic, as in most batches: no function scan at all.
+const INSERT_BARE_ONE_TOPIC: &str = "
 insert into postrider.outbox (topic, payload)
 select $1, unnest($2::json[])";
 
 const COPY: &str = "copy postrider.outbox (due, topic, payload, headers, trace) from stdin";
 
-/// What became of a batch.
+/// The result of enqueuing many messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Enqueued {
-    /// So many messages are new.
+    /// Number of new messages.
     pub new: usize,
-    /// So many had a dedupe key that is still unfinished.
+    /// Number of messages whose dedupe key belongs to an unfinished message.
     pub duplicates: usize,
 }
 
 /// Enqueues many messages in the caller's transaction, in the order given.
 ///
-/// Messages with keys take their locks in sorted order, so that two batches can't block each other.
+/// Messages with keys take their locks in sorted order, so that two batches can't deadlock.
 pub async fn enqueue_many(
     transaction: &mut PgConnection,
     messages: &[Message],
@@ -62,13 +62,13 @@ pub async fn enqueue_many(
     if plain.len() >= COPY_FROM {
         copy(transaction, &plain).await?;
     } else {
-        for chunk in plain.chunks(CHUNK) {
+        for chunk in plain.chunks(CHUNK_SIZE) {
             insert(transaction, chunk).await?;
         }
     }
     // Stable: messages of one ordering key keep their order.
     keyed.sort_by_key(|message| lock_order(message));
-    for chunk in keyed.chunks(CHUNK) {
+    for chunk in keyed.chunks(CHUNK_SIZE) {
         for receipt in enqueue_keyed(transaction, chunk).await? {
             if receipt.duplicate {
                 enqueued.duplicates += 1;
@@ -80,7 +80,7 @@ pub async fn enqueue_many(
     Ok(enqueued)
 }
 
-/// Messages without keys, in one statement; their ids in the same order.
+/// Inserts messages without keys in one statement; ids are in the same order.
 pub(super) async fn insert_for_ids(
     connection: &mut PgConnection,
     messages: &[&Message],
@@ -92,12 +92,12 @@ pub(super) async fn insert_for_ids(
         .iter()
         .map(|row| row.try_get(0))
         .collect::<Result<Vec<i64>, _>>()?;
-    // Ids are drawn in the order of the arrays.
+    // Ids are generated in the order of the arrays.
     ids.sort_unstable();
     Ok(ids)
 }
 
-/// The same without their ids, which would be sent row by row for nothing.
+/// Inserts without returning ids, which would be sent row by row for nothing.
 async fn insert(connection: &mut PgConnection, messages: &[&Message]) -> Result<(), sqlx::Error> {
     let query = bound(sqlx::query(statement(messages)), messages);
     query.execute(connection).await?;
@@ -106,7 +106,7 @@ async fn insert(connection: &mut PgConnection, messages: &[&Message]) -> Result<
 
 fn statement(messages: &[&Message]) -> &'static str {
     match (all_bare(messages), one_topic(messages)) {
-        (true, Some(_)) => INSERT_BARE_OF_ONE_TOPIC,
+        (true, Some(_)) => INSERT_BARE_ONE_TOPIC,
         (true, None) => INSERT_BARE,
         (false, _) => INSERT,
     }
@@ -189,7 +189,7 @@ fn line(buffer: &mut String, now: time::OffsetDateTime, message: &Message) {
     buffer.push('\n');
 }
 
-/// COPY's text format gives meaning to the backslash and to white space that separates.
+/// COPY's text format escapes the backslash and the separators.
 fn escape(buffer: &mut String, text: &str) {
     for c in text.chars() {
         match c {

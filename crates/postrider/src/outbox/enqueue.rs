@@ -1,4 +1,4 @@
-//! One message in the caller's transaction.
+//! Enqueuing one message in the caller's transaction.
 
 use sqlx::PgConnection;
 
@@ -6,38 +6,38 @@ use super::Message;
 use super::json_text::JsonText;
 use crate::Result;
 
-/// Most messages are a topic and a payload, due at once: the less there is to bind, the faster.
+/// Most messages are a topic and a payload, due at once: the fewer parameters, the faster.
 const INSERT_BARE: &str = "
 insert into postrider.outbox (topic, payload) values ($1, $2) returning id";
 
-/// Messages without keys need no look at other rows: one plain insert.
+/// Messages without keys depend on no other rows: one plain insert.
 const INSERT: &str = "
 insert into postrider.outbox (due, topic, payload, headers, trace)
 values (now() + make_interval(secs => $1), $2, $3, $4, $5)
 returning id";
 
-/// Keys need a lock first and a fresh look after it: the function does both in one round trip.
-const CALL: &str = "
+/// Keys need a lock first and a fresh snapshot after it: the function does both in one round trip.
+const ENQUEUE_KEYED: &str = "
 select id, duplicate from postrider.enqueue_checked($1, $2, $3, $4, $5, make_interval(secs => $6), $7)";
 
 /// One call after the other, in the order of the arrays.
-const CALLS: &str = "
+const ENQUEUE_MANY_KEYED: &str = "
 select e.id, e.duplicate
 from unnest($1::text[], $2::json[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::text[])
         u(topic, payload, ordering_key, dedupe_key, headers, delay, trace),
     postrider.enqueue_checked(u.topic, u.payload, u.ordering_key, u.dedupe_key, u.headers::jsonb,
                               make_interval(secs => u.delay), u.trace) e";
 
-/// What became of a message.
+/// The result of enqueuing a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
-    /// Its id, or that of the unfinished message with the same dedupe key.
+    /// Id of the message, or of the unfinished message with the same dedupe key.
     pub id: i64,
-    /// Was there such a message already?
+    /// Whether such a message existed already.
     pub duplicate: bool,
 }
 
-/// Enqueues a message in the caller's transaction: it counts if and only if that transaction commits.
+/// Enqueues a message in the caller's transaction: it exists if and only if that transaction commits.
 pub async fn enqueue(transaction: &mut PgConnection, message: &Message) -> Result<Receipt> {
     if message.is_bare() {
         let id = sqlx::query_scalar(INSERT_BARE)
@@ -66,7 +66,7 @@ pub async fn enqueue(transaction: &mut PgConnection, message: &Message) -> Resul
             duplicate: false,
         });
     }
-    let (id, duplicate) = sqlx::query_as(CALL)
+    let (id, duplicate) = sqlx::query_as(ENQUEUE_KEYED)
         .bind(&message.topic)
         .bind(JsonText(message.payload.get()))
         .bind(&message.ordering_key)
@@ -79,14 +79,14 @@ pub async fn enqueue(transaction: &mut PgConnection, message: &Message) -> Resul
     Ok(Receipt { id, duplicate })
 }
 
-/// Messages with keys, in one round trip; their receipts in the same order.
+/// Enqueues messages with keys in one round trip; receipts are in the same order.
 ///
-/// The order must be that of [`lock_order`], so that two batches can't block each other.
+/// The messages must be sorted by [`lock_order`], so that two batches can't deadlock.
 pub(super) async fn enqueue_keyed(
     transaction: &mut PgConnection,
     messages: &[&Message],
 ) -> Result<Vec<Receipt>> {
-    let rows: Vec<(i64, bool)> = sqlx::query_as(CALLS)
+    let rows: Vec<(i64, bool)> = sqlx::query_as(ENQUEUE_MANY_KEYED)
         .bind(column(messages, |m| m.topic.as_str()))
         .bind(column(messages, |m| JsonText(m.payload.get())))
         .bind(column(messages, |m| m.ordering_key.as_deref()))
@@ -100,7 +100,7 @@ pub(super) async fn enqueue_keyed(
     Ok(rows.into_iter().map(receipt).collect())
 }
 
-/// By what messages with keys are sorted before they take their locks.
+/// The sort key of messages with keys, before they take their locks.
 pub(super) fn lock_order(message: &Message) -> (Option<&str>, Option<&str>) {
     (
         message.ordering_key.as_deref(),
@@ -108,7 +108,7 @@ pub(super) fn lock_order(message: &Message) -> (Option<&str>, Option<&str>) {
     )
 }
 
-/// One value of each message, to be bound as an array.
+/// One value per message, to bind as an array.
 pub(super) fn column<'m, T>(messages: &[&'m Message], of: impl Fn(&'m Message) -> T) -> Vec<T> {
     messages.iter().map(|message| of(message)).collect()
 }

@@ -1,4 +1,4 @@
-//! JSON text on its way to a `json` column, sent as what it is: the server need not turn text into JSON row by row.
+//! JSON text for a `json` column, sent with its type: the server needs no cast per row.
 
 use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
@@ -6,9 +6,9 @@ use sqlx::postgres::types::Oid;
 use sqlx::postgres::{PgArgumentBuffer, PgHasArrayType, PgTypeInfo};
 use sqlx::{Encode, Postgres, Type};
 
-/// `json` and `json[]`, which have these numbers in every PostgreSQL.
+/// `json` and `json[]`, whose OIDs are the same in every PostgreSQL.
 const JSON: Oid = Oid(114);
-const JSONS: Oid = Oid(199);
+const JSON_ARRAY: Oid = Oid(199);
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct JsonText<'a>(pub &'a str);
@@ -21,7 +21,7 @@ impl Type<Postgres> for JsonText<'_> {
 
 impl PgHasArrayType for JsonText<'_> {
     fn array_type_info() -> PgTypeInfo {
-        PgTypeInfo::with_oid(JSONS)
+        PgTypeInfo::with_oid(JSON_ARRAY)
     }
 }
 

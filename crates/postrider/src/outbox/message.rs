@@ -1,4 +1,4 @@
-//! A message and what is refused before it reaches the database.
+//! A message, validated before it reaches the database.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use serde_json::value::RawValue;
 
 use crate::{Error, Result};
 
-/// The longest topic, in characters.
+/// Maximum length of a topic, in characters.
 pub const MAX_TOPIC: usize = 200;
-/// The longest ordering or dedupe key, in characters.
+/// Maximum length of an ordering or dedupe key, in characters.
 pub const MAX_KEY: usize = 200;
-/// The largest payload, in bytes of JSON text.
+/// Maximum size of a payload, in bytes of JSON text.
 pub const MAX_PAYLOAD: usize = 1_048_576;
-/// The largest headers, in bytes of JSON text.
+/// Maximum size of the headers, in bytes of JSON text.
 pub const MAX_HEADERS: usize = 16_384;
-/// The longest delay.
+/// Maximum delay.
 pub const MAX_DELAY: Duration = crate::retry::MAX_DELAY;
 
-/// A message that was checked and can be enqueued.
+/// A validated message.
 #[derive(Debug, Clone)]
 pub struct Message {
     pub(super) topic: String,
@@ -31,15 +31,15 @@ pub struct Message {
 }
 
 impl Message {
-    /// A message with this payload. The topic also names the handler.
+    /// Creates a message with this payload. The topic also selects the handler.
     pub fn new(topic: impl Into<String>, payload: &impl Serialize) -> Result<Self> {
         let payload = serde_json::value::to_raw_value(payload).map_err(|error| {
-            Error::invalid("payload", format!("can't be written as JSON: {error}"))
+            Error::invalid("payload", format!("can't be serialized as JSON: {error}"))
         })?;
         Self::raw(topic, payload)
     }
 
-    /// A message whose payload is JSON text already.
+    /// Creates a message from a payload that is JSON text already.
     pub fn raw(topic: impl Into<String>, payload: Box<RawValue>) -> Result<Self> {
         let topic = topic.into();
         check_topic(&topic)?;
@@ -47,7 +47,7 @@ impl Message {
             return Err(Error::invalid(
                 "payload",
                 format!(
-                    "{} bytes, the limit is {MAX_PAYLOAD}; store the body elsewhere and send its address",
+                    "{} bytes, the limit is {MAX_PAYLOAD}; store the body elsewhere and send a reference to it",
                     payload.get().len()
                 ),
             ));
@@ -64,16 +64,16 @@ impl Message {
         })
     }
 
-    /// Headers, a JSON object.
+    /// Adds headers, a JSON object.
     pub fn headers(mut self, headers: &impl Serialize) -> Result<Self> {
         let headers = serde_json::to_value(headers).map_err(|error| {
-            Error::invalid("headers", format!("can't be written as JSON: {error}"))
+            Error::invalid("headers", format!("can't be serialized as JSON: {error}"))
         })?;
         let text = headers.to_string();
         if !headers.is_object() || text.len() > MAX_HEADERS {
             return Err(Error::invalid(
                 "headers",
-                format!("a JSON object of at most {MAX_HEADERS} bytes"),
+                format!("must be a JSON object of at most {MAX_HEADERS} bytes"),
             ));
         }
         check_escapes("headers", &text)?;
@@ -81,19 +81,20 @@ impl Message {
         Ok(self)
     }
 
-    /// Messages of one key go out in the order of their commits.
+    /// Sets the ordering key: messages of one key are published in the order of their commits.
     pub fn ordering_key(mut self, key: impl Into<String>) -> Result<Self> {
         self.ordering_key = Some(check_key("ordering_key", key.into())?);
         self.check_order()
     }
 
-    /// A second message with this key, on the same topic, is not enqueued while the first is unfinished.
+    /// Sets the dedupe key: a second message with this key on the same topic isn't enqueued while the first is
+    /// unfinished.
     pub fn dedupe_key(mut self, key: impl Into<String>) -> Result<Self> {
         self.dedupe_key = Some(check_key("dedupe_key", key.into())?);
         Ok(self)
     }
 
-    /// The W3C traceparent of whoever asks for this.
+    /// Sets the W3C traceparent of the request that caused this message.
     pub fn trace(mut self, traceparent: impl Into<String>) -> Result<Self> {
         let traceparent = traceparent.into();
         let lengths: Vec<usize> = traceparent.split('-').map(str::len).collect();
@@ -105,7 +106,7 @@ impl Message {
         Ok(self)
     }
 
-    /// Not before this long from now, by the database's clock.
+    /// Delays the message by this long, by the database's clock.
     pub fn delay(mut self, delay: Duration) -> Result<Self> {
         if delay > MAX_DELAY {
             return Err(Error::invalid("delay", "from 0 to 3650 days"));
@@ -120,7 +121,7 @@ impl Message {
         &self.topic
     }
 
-    /// The headers as they are sent in an array.
+    /// The headers, as sent in an array.
     pub(super) fn header_text(&self) -> Option<String> {
         self.headers.as_ref().map(ToString::to_string)
     }
@@ -129,7 +130,7 @@ impl Message {
         self.ordering_key.is_some() || self.dedupe_key.is_some()
     }
 
-    /// Nothing but a topic and a payload.
+    /// The message has nothing but a topic and a payload.
     pub(super) const fn is_bare(&self) -> bool {
         !self.is_keyed() && self.headers.is_none() && self.trace.is_none() && self.delay.is_zero()
     }
@@ -138,7 +139,7 @@ impl Message {
         if self.ordering_key.is_some() && !self.delay.is_zero() {
             return Err(Error::invalid(
                 "delay",
-                "not together with ordering_key, for the whole key would wait behind it",
+                "can't be combined with ordering_key: the whole key would wait behind it",
             ));
         }
         Ok(self)
@@ -151,7 +152,7 @@ fn check_topic(topic: &str) -> Result<()> {
     if topic.len() > MAX_TOPIC || !begins_well || !topic.chars().all(fits) {
         return Err(Error::invalid(
             "topic",
-            "1 to 200 letters, digits and . _ : / -, beginning with a letter or digit",
+            "must have 1 to 200 letters, digits and . _ : / -, starting with a letter or digit",
         ));
     }
     Ok(())
@@ -162,13 +163,13 @@ fn check_key(field: &'static str, key: String) -> Result<String> {
     if length == 0 || length > MAX_KEY || key.contains('\0') {
         return Err(Error::invalid(
             field,
-            "1 to 200 characters, none of them NUL",
+            "must have 1 to 200 characters, none of them NUL",
         ));
     }
     Ok(key)
 }
 
-/// JSON can escape what PostgreSQL's `jsonb` can't hold: NUL and half a surrogate pair.
+/// JSON can escape what PostgreSQL's `jsonb` can't store: NUL and unpaired surrogates.
 fn check_escapes(field: &'static str, json: &str) -> Result<()> {
     if !json.contains("\\u") {
         return Ok(());
@@ -193,13 +194,13 @@ fn check_escapes(field: &'static str, json: &str) -> Result<()> {
             Some(0) => return refuse("\\u0000"),
             Some(0xD800..=0xDBFF) if !high => high = true,
             Some(0xDC00..=0xDFFF) if high => high = false,
-            Some(0xD800..=0xDFFF) => return refuse("half a surrogate pair"),
-            _ if high => return refuse("half a surrogate pair"),
+            Some(0xD800..=0xDFFF) => return refuse("an unpaired surrogate"),
+            _ if high => return refuse("an unpaired surrogate"),
             _ => {}
         }
         at += match (unit, bytes[at]) {
             (Some(_), _) => 6,
-            // An escaped backslash does not begin another escape.
+            // An escaped backslash doesn't start another escape.
             (None, b'\\') => 2,
             (None, _) => 1,
         };

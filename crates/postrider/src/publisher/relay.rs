@@ -1,4 +1,4 @@
-//! Ahead of the claims: where the transport lives in the outbox's own database, messages go over without leases.
+//! If the transport lives in the outbox's own database, messages move without leases, before the claims.
 
 use std::sync::Arc;
 
@@ -9,29 +9,29 @@ use super::count;
 use crate::Result;
 use crate::transport::{Relay, Transport};
 
-pub(super) struct Relaying {
+pub(super) struct LeaseFreeRelay {
     pub transport: Arc<dyn Transport>,
     pub pool: PgPool,
-    pub order: Relay,
-    /// Asked once, as soon as there is an answer.
+    pub request: Relay,
+    /// Asked until there is an answer, then remembered.
     pub shares: OnceCell<bool>,
 }
 
-impl Relaying {
-    /// Moves what it can; says how many.
-    pub async fn ahead(self: Arc<Self>) -> Result<u64> {
+impl LeaseFreeRelay {
+    /// Moves what it can; returns the number of messages.
+    pub async fn relay(self: Arc<Self>) -> Result<u64> {
         let asking = || self.transport.shares(&self.pool);
         match self.shares.get_or_try_init(asking).await {
             Ok(true) => {}
             Ok(false) => return Ok(0),
             Err(error) => {
-                // Whoever claims next says so loudly.
-                tracing::debug!(%error, "whether the transport shares the outbox's database is not known yet");
+                // The next claim reports the outage.
+                tracing::debug!(%error, "can't tell yet whether the transport shares the outbox's database; messages are claimed instead");
                 return Ok(0);
             }
         }
         postrider_crashpoint::point!("relay.before")?;
-        let moved = self.transport.relay(&self.order).await?;
+        let moved = self.transport.relay(&self.request).await?;
         if moved > 0 {
             postrider_crashpoint::point!("relay.after")?;
             count(self.transport.name(), "confirmed", moved);

@@ -1,4 +1,4 @@
-//! A policy as it is written in a configuration file.
+//! Retry policies in configuration files.
 //!
 //! `{ strategy = "exponential", initial = "5m", multiplier = 2, cap = "60m", jitter = 0.2, max_attempts = 3 }`
 
@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Backoff, Policy, PolicyError};
+use super::{Backoff, PolicyError, RetryPolicy};
 
-/// The written form; reading it back goes through the checks of [`Policy::new`].
+/// The written form; reading it back applies the checks of [`RetryPolicy::new`].
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "strategy", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Form {
     Exponential {
-        #[serde(alias = "initial_delay", with = "crate::duration")]
+        #[serde(alias = "initial_delay", with = "crate::internal::duration")]
         initial: Duration,
         #[serde(default = "double")]
         multiplier: f64,
-        #[serde(alias = "max_delay", with = "crate::duration")]
+        #[serde(alias = "max_delay", with = "crate::internal::duration")]
         cap: Duration,
         #[serde(default, alias = "jitter_pct")]
         jitter: f64,
@@ -28,7 +28,7 @@ pub(super) enum Form {
         max_attempts: u32,
     },
     Fixed {
-        #[serde(with = "crate::duration")]
+        #[serde(with = "crate::internal::duration")]
         delay: Duration,
         max_attempts: u32,
     },
@@ -38,13 +38,13 @@ pub(super) enum Form {
 /// One row of a table of delays.
 #[derive(Serialize, Deserialize)]
 #[serde(transparent)]
-pub(super) struct Delay(#[serde(with = "crate::duration")] Duration);
+pub(super) struct Delay(#[serde(with = "crate::internal::duration")] Duration);
 
 const fn double() -> f64 {
     2.0
 }
 
-impl TryFrom<Form> for Policy {
+impl TryFrom<Form> for RetryPolicy {
     type Error = PolicyError;
 
     fn try_from(form: Form) -> Result<Self, PolicyError> {
@@ -80,8 +80,8 @@ impl TryFrom<Form> for Policy {
     }
 }
 
-impl From<Policy> for Form {
-    fn from(policy: Policy) -> Self {
+impl From<RetryPolicy> for Form {
+    fn from(policy: RetryPolicy) -> Self {
         let max_attempts = policy.max_attempts;
         match policy.backoff {
             Backoff::Exponential {

@@ -1,22 +1,22 @@
-//! Telling of a settling, once it has committed.
+//! Hooks that run after a settlement has committed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Who wants to know that a settling has committed; nobody, as a rule.
+/// A hook, if there is one.
 #[derive(Default)]
 pub(crate) struct AfterCommit(Option<Box<dyn FnOnce() + Send + Sync>>);
 
 impl AfterCommit {
-    pub fn new(tell: impl FnOnce() + Send + Sync + 'static) -> Self {
-        Self(Some(Box::new(tell)))
+    pub fn new(hook: impl FnOnce() + Send + Sync + 'static) -> Self {
+        Self(Some(Box::new(hook)))
     }
 
-    /// Tells, at most once. It is the handler's own code: a panic in it must not stop the settling of others.
-    pub fn tell(&mut self) {
-        if let Some(tell) = self.0.take()
-            && catch_unwind(AssertUnwindSafe(tell)).is_err()
+    /// Runs the hook, at most once. It is the handler's own code: a panic in it must not stop the settling of others.
+    pub fn run(&mut self) {
+        if let Some(hook) = self.0.take()
+            && catch_unwind(AssertUnwindSafe(hook)).is_err()
         {
-            tracing::error!("what was to be told after a settling panicked");
+            tracing::error!("the on_settled hook panicked; the item is settled. Fix the hook");
         }
     }
 }

@@ -1,34 +1,37 @@
-//! How much is in hand, and how much more to take.
+//! How many items the worker holds, and how many more to claim.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-/// Counts what waits for a handler and what is held at all, and tells the claimer when there is room.
+/// Counts waiting and held items, and notifies the claimer when there is room.
 #[derive(Debug, Default)]
 pub(super) struct Backpressure {
-    /// Claimed, no handler yet.
+    /// Claimed, waiting for a handler.
     waiting: AtomicUsize,
-    /// Claimed, not settled.
+    /// Claimed, not yet settled.
     held: AtomicUsize,
-    /// Bytes of payload that wait or are being handled.
+    /// Payload bytes waiting or being handled.
     bytes: AtomicUsize,
-    /// What claims under way may bring.
-    coming: AtomicUsize,
+    /// Items that claims under way may return.
+    pending: AtomicUsize,
     pub room: Notify,
-    /// A hint, or a promotion of our own: look again.
+    /// Notified by a wake-up hint or a promotion of our own: poll again.
     pub hint: Notify,
 }
 
 impl Backpressure {
-    /// A claim of so many sets out.
-    pub fn asks(&self, items: usize) -> Asked<'_> {
-        self.coming.fetch_add(items, Ordering::Relaxed);
-        Asked { items, flow: self }
+    /// Registers a claim of up to this number of items.
+    pub fn begin_claim(&self, items: usize) -> PendingClaim<'_> {
+        self.pending.fetch_add(items, Ordering::Relaxed);
+        PendingClaim {
+            items,
+            backpressure: self,
+        }
     }
 
-    pub fn took(&self, items: usize, bytes: usize) {
+    pub fn claimed(&self, items: usize, bytes: usize) {
         self.waiting.fetch_add(items, Ordering::Relaxed);
         self.held.fetch_add(items, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -60,79 +63,81 @@ impl Backpressure {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    pub fn coming(&self) -> usize {
-        self.coming.load(Ordering::Relaxed)
+    pub fn pending(&self) -> usize {
+        self.pending.load(Ordering::Relaxed)
     }
 }
 
-/// A claim under way, which may bring so many. Over when dropped.
+/// A claim under way, of up to `items` items; ends when dropped.
 #[derive(Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct PendingClaim<'a> {
     pub items: usize,
-    flow: &'a Backpressure,
+    backpressure: &'a Backpressure,
 }
 
-impl Drop for Asked<'_> {
+impl Drop for PendingClaim<'_> {
     fn drop(&mut self) {
-        self.flow.coming.fetch_sub(self.items, Ordering::Relaxed);
-        // It may have brought less.
-        self.flow.room.notify_one();
+        self.backpressure
+            .pending
+            .fetch_sub(self.items, Ordering::Relaxed);
+        // It may have returned fewer.
+        self.backpressure.room.notify_one();
     }
 }
 
-/// How many items to have waiting: as many as handlers use up in a moment, so that a slow worker does not sit on work
-/// that others could do, and a fast one never starves.
+/// The number of items to prefetch: as many as the handlers finish in a moment. A slow worker doesn't sit on work that
+/// others could do, and a fast one never starves.
 #[derive(Debug)]
-pub(super) struct Depth {
+pub(super) struct PrefetchDepth {
     now: usize,
     least: usize,
-    most: usize,
-    /// The largest payload of late; forgets slowly.
+    max_batch: usize,
+    /// The largest recent payload; decays slowly.
     heaviest: usize,
 }
 
-impl Depth {
-    pub fn new(least: usize, most: usize) -> Self {
+impl PrefetchDepth {
+    pub fn new(least: usize, max_batch: usize) -> Self {
         Self {
-            now: least.min(most),
-            least: least.min(most),
-            most,
+            now: least.min(max_batch),
+            least: least.min(max_batch),
+            max_batch,
             heaviest: 1024,
         }
     }
 
-    /// The buffer was used up within this long after it was filled.
-    pub fn used_up_in(&mut self, time: Duration) {
+    /// Adjusts to how long the handlers took to drain a full buffer.
+    pub fn drained_in(&mut self, time: Duration) {
         if time < Duration::from_millis(100) {
-            self.now = (self.now * 2).min(self.most);
+            self.now = (self.now * 2).min(self.max_batch);
         } else if time > Duration::from_secs(1) {
             self.now = (self.now / 2).max(self.least);
         }
     }
 
-    pub fn saw(&mut self, weights: impl Iterator<Item = usize>) {
+    pub fn observe(&mut self, weights: impl Iterator<Item = usize>) {
         let heaviest = weights.max().unwrap_or(0);
         self.heaviest = heaviest.max(self.heaviest - self.heaviest / 8).max(64);
     }
 
-    /// How many to claim now; none while the buffer is half full, for full batches are cheap batches.
-    pub fn wanted(
+    /// The number of items to claim now; zero while the buffer is half full, because full batches are cheap.
+    pub fn claim_size(
         &self,
-        flow: &Backpressure,
+        backpressure: &Backpressure,
         batch: usize,
-        most_bytes: usize,
-        most_held: usize,
+        max_bytes: usize,
+        max_held: usize,
     ) -> usize {
-        let coming = flow.coming();
-        let waiting = flow.waiting() + coming;
+        let pending = backpressure.pending();
+        let waiting = backpressure.waiting() + pending;
         if waiting > self.now / 2 {
             return 0;
         }
-        let by_bytes =
-            (most_bytes.saturating_sub(flow.bytes()) / self.heaviest).saturating_sub(coming);
-        let held = flow.held() + coming;
-        let by_held = most_held.saturating_sub(held);
-        // With nothing in hand one item is always allowed, however heavy.
+        let by_bytes = (max_bytes.saturating_sub(backpressure.bytes()) / self.heaviest)
+            .saturating_sub(pending);
+        let held = backpressure.held() + pending;
+        let by_held = max_held.saturating_sub(held);
+        // With nothing held, one item is always allowed, however large.
         let least = usize::from(held == 0);
         (self.now - waiting)
             .min(batch)
@@ -148,27 +153,27 @@ mod tests {
 
     #[test]
     fn depth_follows_the_handlers_pace() {
-        let mut depth = Depth::new(10, 1000);
-        let flow = Backpressure::default();
-        assert_eq!(depth.wanted(&flow, 500, 1 << 30, 10_000), 10);
+        let mut depth = PrefetchDepth::new(10, 1000);
+        let backpressure = Backpressure::default();
+        assert_eq!(depth.claim_size(&backpressure, 500, 1 << 30, 10_000), 10);
         for _ in 0..10 {
-            depth.used_up_in(Duration::from_millis(1));
+            depth.drained_in(Duration::from_millis(1));
         }
-        assert_eq!(depth.wanted(&flow, 500, 1 << 30, 10_000), 500);
+        assert_eq!(depth.claim_size(&backpressure, 500, 1 << 30, 10_000), 500);
         for _ in 0..10 {
-            depth.used_up_in(Duration::from_secs(5));
+            depth.drained_in(Duration::from_secs(5));
         }
-        assert_eq!(depth.wanted(&flow, 500, 1 << 30, 10_000), 10);
+        assert_eq!(depth.claim_size(&backpressure, 500, 1 << 30, 10_000), 10);
     }
 
     #[test]
     fn heavy_payloads_shrink_the_claim_but_never_to_nothing() {
-        let mut depth = Depth::new(100, 100);
-        let flow = Backpressure::default();
-        depth.saw([1 << 20].into_iter());
-        assert_eq!(depth.wanted(&flow, 500, 10 << 20, 1000), 10);
-        assert_eq!(depth.wanted(&flow, 500, 1, 1000), 1);
-        flow.took(1, 1 << 20);
-        assert_eq!(depth.wanted(&flow, 500, 1, 1000), 0);
+        let mut depth = PrefetchDepth::new(100, 100);
+        let backpressure = Backpressure::default();
+        depth.observe([1 << 20].into_iter());
+        assert_eq!(depth.claim_size(&backpressure, 500, 10 << 20, 1000), 10);
+        assert_eq!(depth.claim_size(&backpressure, 500, 1, 1000), 1);
+        backpressure.claimed(1, 1 << 20);
+        assert_eq!(depth.claim_size(&backpressure, 500, 1, 1000), 0);
     }
 }

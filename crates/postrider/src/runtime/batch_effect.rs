@@ -1,8 +1,8 @@
-//! Writes that many items make in one statement, committed together with their settlings.
+//! Writes of many items in one statement, committed together with their settlements.
 //!
-//! A handler answers for one item, with a value to be written. While one transaction commits, the values of those who
-//! finish meanwhile gather for the next one. A lease that turns out to be lost spoils the transaction, which is made anew
-//! without its value. If the write is refused, each is tried alone, so that only the one at fault pays for it.
+//! A handler returns a value for its item. While one transaction commits, the values of handlers that finish meanwhile
+//! collect for the next one. If a lease turns out to be lost, the transaction is rolled back and repeated without its
+//! value. If the write is rejected, each value is tried alone, so that only the one at fault fails.
 
 use std::any::Any;
 use std::collections::HashSet;
@@ -18,24 +18,24 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
 use super::decide::{panicked, unexpected};
-use super::executor::overdue;
+use super::executor::effect_timed_out;
 use super::{BoxError, Verdict};
 use crate::Error;
 use crate::conn::ConnGuard;
 use crate::error::{is_conflict, is_transient};
 use crate::lease::{Queue, Settlement};
 
-/// Where several finish at a time, others are about to: a group gathers for as long as they keep coming, up to this long.
-/// Each group has its cost, however many share it.
-const GATHER: Duration = Duration::from_millis(20);
+/// When several handlers finish at a time, more are about to: a batch collects while they keep coming, up to this long.
+/// Each batch has a fixed cost.
+const MAX_LINGER: Duration = Duration::from_millis(20);
 
-/// Nobody came for this long: nobody keeps coming.
-const QUIET: Duration = Duration::from_millis(2);
+/// A batch stops collecting after this long without a new value.
+const LINGER_STEP: Duration = Duration::from_millis(2);
 
-/// Two groups that wait for each other's rows: the loser tries again, this often.
-const CONFLICTS: u32 = 5;
+/// Maximum number of retries when two batches deadlock.
+const MAX_CONFLICTS: u32 = 5;
 
-/// A value on its way to be written.
+/// A value to be written.
 pub(super) type Value = Arc<dyn Any + Send + Sync>;
 
 /// Writes many values in the transaction that settles their items.
@@ -43,136 +43,139 @@ pub(super) type Write = dyn for<'t> Fn(&'t mut PgConnection, Vec<Value>) -> BoxF
     + Send
     + Sync;
 
-/// What a settling carries, and who writes it.
+/// A value, and the function that writes it.
 #[derive(Clone)]
-pub(super) struct Carried {
+pub(super) struct BoundValue {
     pub value: Value,
     pub write: Arc<Write>,
 }
 
-/// A settling that waits for its group.
-pub(super) struct Joint {
+/// A settlement that waits for its batch.
+pub(super) struct PendingEffect {
     pub settlement: Settlement,
-    pub carried: Carried,
-    pub reply: oneshot::Sender<(Settlement, Ended)>,
+    pub values: BoundValue,
+    pub reply: oneshot::Sender<(Settlement, EffectResult)>,
 }
 
-/// What came of it.
+/// The result for one settlement.
 #[derive(Debug)]
-pub(super) enum Ended {
+pub(super) enum EffectResult {
     /// Settled and written.
-    Well,
-    /// The lease was lost: nothing was written.
-    Lost,
-    /// The database is away or busy.
-    NotNow,
-    /// The write was refused for a reason of its own.
-    Refused(Verdict),
+    Committed,
+    /// The lease was lost; nothing was written.
+    LeaseLost,
+    /// The database is unavailable or busy.
+    Unavailable,
+    /// The write was rejected for a reason of its own.
+    Rejected(Verdict),
 }
 
-/// The one who settles groups. Ends with the last who could bring it something.
+/// Settles batches of values. Ends when its last sender is dropped.
 pub(super) struct BatchEffect {
     pub queue: Queue,
     pub pool: PgPool,
     pub worker: String,
-    pub patience: Duration,
+    pub call_timeout: Duration,
     pub busy_keys: mpsc::UnboundedSender<Vec<String>>,
-    pub joints: mpsc::UnboundedReceiver<Joint>,
-    pub most: usize,
+    pub pending: mpsc::UnboundedReceiver<PendingEffect>,
+    pub max_batch: usize,
 }
 
 impl BatchEffect {
     pub async fn run(mut self) {
-        let mut group = Vec::with_capacity(self.most);
+        let mut group = Vec::with_capacity(self.max_batch);
         let mut several = false;
-        while self.joints.recv_many(&mut group, self.most).await > 0 {
+        while self.pending.recv_many(&mut group, self.max_batch).await > 0 {
             if several {
-                self.gather(&mut group).await;
+                self.linger(&mut group).await;
             }
             several = group.len() > 1;
             self.settle(group.drain(..)).await;
         }
     }
 
-    async fn gather(&mut self, group: &mut Vec<Joint>) {
-        let until = Instant::now() + GATHER;
-        while group.len() < self.most && Instant::now() < until {
-            let room = self.most - group.len();
-            let more = timeout(QUIET, self.joints.recv_many(group, room)).await;
+    async fn linger(&mut self, group: &mut Vec<PendingEffect>) {
+        let until = Instant::now() + MAX_LINGER;
+        while group.len() < self.max_batch && Instant::now() < until {
+            let room = self.max_batch - group.len();
+            let more = timeout(LINGER_STEP, self.pending.recv_many(group, room)).await;
             if let Ok(0) | Err(_) = more {
                 break;
             }
         }
     }
 
-    async fn settle(&self, group: impl Iterator<Item = Joint>) {
-        let (mut settlements, mut carried, mut replies) = (Vec::new(), Vec::new(), Vec::new());
-        for joint in group {
-            settlements.push(joint.settlement);
-            carried.push(joint.carried);
-            replies.push(joint.reply);
+    async fn settle(&self, group: impl Iterator<Item = PendingEffect>) {
+        let (mut settlements, mut values, mut replies) = (Vec::new(), Vec::new(), Vec::new());
+        for effect in group {
+            settlements.push(effect.settlement);
+            values.push(effect.values);
+            replies.push(effect.reply);
         }
-        let ended = match self.commit(&settlements, &carried).await {
-            Ok(ended) => ended,
-            Err(Ended::Refused(_)) if settlements.len() > 1 => {
-                let mut ended = Vec::with_capacity(settlements.len());
-                for (settlement, carried) in settlements.iter().zip(&carried) {
+        let results = match self.commit(&settlements, &values).await {
+            Ok(results) => results,
+            Err(EffectResult::Rejected(_)) if settlements.len() > 1 => {
+                let mut results = Vec::with_capacity(settlements.len());
+                for (settlement, values) in settlements.iter().zip(&values) {
                     let alone = std::slice::from_ref(settlement);
-                    let written = self.commit(alone, std::slice::from_ref(carried)).await;
-                    ended.push(written.map_or_else(|end| end, |mut one| one.remove(0)));
+                    let written = self.commit(alone, std::slice::from_ref(values)).await;
+                    results.push(written.map_or_else(|end| end, |mut one| one.remove(0)));
                 }
-                ended
+                results
             }
-            Err(Ended::Refused(verdict)) => vec![Ended::Refused(verdict)],
-            Err(_) => settlements.iter().map(|_| Ended::NotNow).collect(),
+            Err(EffectResult::Rejected(verdict)) => vec![EffectResult::Rejected(verdict)],
+            Err(_) => settlements
+                .iter()
+                .map(|_| EffectResult::Unavailable)
+                .collect(),
         };
-        for ((settlement, reply), ended) in settlements.into_iter().zip(replies).zip(ended) {
-            let _ = reply.send((settlement, ended));
+        for ((settlement, reply), results) in settlements.into_iter().zip(replies).zip(results) {
+            let _ = reply.send((settlement, results));
         }
     }
 
-    /// What came of each; or what kept all of them from being settled.
+    /// Returns the result of each settlement, or why none was settled.
     async fn commit(
         &self,
         settlements: &[Settlement],
-        carried: &[Carried],
-    ) -> Result<Vec<Ended>, Ended> {
+        values: &[BoundValue],
+    ) -> Result<Vec<EffectResult>, EffectResult> {
         let mut conflicts = 0;
         loop {
-            // A write is the handler's own code, and may panic like the handler itself.
-            let trying = AssertUnwindSafe(self.try_once(settlements, carried)).catch_unwind();
+            // The write is the handler's own code and may panic.
+            let trying = AssertUnwindSafe(self.try_once(settlements, values)).catch_unwind();
             let error = match trying.await {
-                Ok(Ok(ended)) => return Ok(ended),
+                Ok(Ok(results)) => return Ok(results),
                 Ok(Err(error)) => error,
-                Err(panic) => return Err(Ended::Refused(panicked(&*panic))),
+                Err(panic) => return Err(EffectResult::Rejected(panicked(&*panic))),
             };
             let conflict = error.downcast_ref().is_some_and(is_conflict)
                 || matches!(error.downcast_ref(), Some(Error::Database(error)) if is_conflict(error));
-            if conflict && conflicts < CONFLICTS {
+            if conflict && conflicts < MAX_CONFLICTS {
                 conflicts += 1;
             } else if is_transient(&*error) {
-                tracing::warn!(%error, table = self.queue.table().name, items = settlements.len(), "settling is put off");
-                return Err(Ended::NotNow);
+                tracing::warn!(%error, table = self.queue.table().name, items = settlements.len(), "the database is unavailable; the items are retried shortly");
+                return Err(EffectResult::Unavailable);
             } else {
-                return Err(Ended::Refused(unexpected(error)));
+                return Err(EffectResult::Rejected(unexpected(error)));
             }
         }
     }
 
-    /// Once for all; once more for each time that leases turn out to be lost.
+    /// Commits, repeating without the values whose leases turn out to be lost.
     async fn try_once(
         &self,
         settlements: &[Settlement],
-        carried: &[Carried],
-    ) -> Result<Vec<Ended>, BoxError> {
+        values: &[BoundValue],
+    ) -> Result<Vec<EffectResult>, BoxError> {
         let mut lost = HashSet::new();
         loop {
             let mut held = ConnGuard::acquire(&self.pool).await?;
-            let settling = self.settle_on(&mut held, settlements, carried, &lost);
-            let Ok(settled) = timeout(self.patience, settling).await else {
-                return Err(Box::new(overdue(self.patience)));
+            let settling = self.settle_on(&mut held, settlements, values, &lost);
+            let Ok(settled) = timeout(self.call_timeout, settling).await else {
+                return Err(Box::new(effect_timed_out(self.call_timeout)));
             };
-            // A write's own error says nothing about the connection; the pool looks at it.
+            // A write's own error says nothing about the connection; the pool checks it.
             held.release();
             let newly_lost = settled?;
             if newly_lost.is_empty() {
@@ -181,36 +184,36 @@ impl BatchEffect {
             lost.extend(newly_lost);
         }
         let end = |settlement: &Settlement| match lost.contains(&settlement.lease.id) {
-            true => Ended::Lost,
-            false => Ended::Well,
+            true => EffectResult::LeaseLost,
+            false => EffectResult::Committed,
         };
         Ok(settlements.iter().map(end).collect())
     }
 
-    /// Commits, unless there are items whose leases are lost: then it names them.
+    /// Commits and returns nothing, or rolls back and returns the items whose leases are lost.
     async fn settle_on(
         &self,
         connection: &mut PgConnection,
         settlements: &[Settlement],
-        carried: &[Carried],
+        values: &[BoundValue],
         lost: &HashSet<i64>,
     ) -> Result<Vec<i64>, BoxError> {
-        let held: Vec<(&Settlement, &Carried)> = settlements
+        let held: Vec<(&Settlement, &BoundValue)> = settlements
             .iter()
-            .zip(carried)
+            .zip(values)
             .filter(|(settlement, _)| !lost.contains(&settlement.lease.id))
             .collect();
         if held.is_empty() {
             return Ok(Vec::new());
         }
         let mut tx = connection.begin().await.map_err(Error::from)?;
-        let mut left: Vec<&Carried> = held.iter().map(|(_, carried)| *carried).collect();
+        let mut left: Vec<&BoundValue> = held.iter().map(|(_, values)| *values).collect();
         while let Some(first) = left.first() {
             let write = Arc::clone(&first.write);
             let (own, others): (Vec<_>, Vec<_>) = left
                 .into_iter()
-                .partition(|carried| Arc::ptr_eq(&carried.write, &write));
-            let values = own.iter().map(|carried| Arc::clone(&carried.value));
+                .partition(|values| Arc::ptr_eq(&values.write, &write));
+            let values = own.iter().map(|values| Arc::clone(&values.value));
             write(&mut tx, values.collect()).await?;
             left = others;
         }
@@ -228,7 +231,7 @@ impl BatchEffect {
         tx.commit().await.map_err(Error::from)?;
         crashpoint::point!("batch_effect.after_commit").map_err(Error::from)?;
         if !settled.busy_keys.is_empty() {
-            // The receiver lives as long as the worker; without it, the sweep finds them.
+            // The receiver lives as long as the worker; without it, the periodic sweep finds the keys.
             let _ = self.busy_keys.send(settled.busy_keys);
         }
         Ok(Vec::new())

@@ -1,8 +1,8 @@
 //! Claims what is due whenever there is room, and otherwise waits for a hint or the next poll.
 //!
-//! While a claim is under way its server process works and everybody else waits for it. So where there is a backlog two
-//! claims are under way at a time, each of its own half of the items: the *first* claimer looks at the table all the
-//! time, the *second* comes to its help for as long as claims come back full.
+//! The server works on a claim in one process while everybody else waits. So with a backlog, two claims run at a time,
+//! each on its own half of the items: the *first* claimer always polls the table, the *second* joins for as long as
+//! claims come back full.
 
 mod second;
 
@@ -17,93 +17,93 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::WorkerOptions;
-use super::backpressure::{Asked, Depth};
+use super::backpressure::{PendingClaim, PrefetchDepth};
 use super::executor::{Executor, Job};
 use super::fast_path::FastPath;
-use super::worker_pool::spread;
-use crate::catch_panic::catch_panic;
+use super::worker_pool::jittered;
 use crate::conn::{IDLE_TIMEOUT, StickyConn, with_timeout};
+use crate::internal::catch_panic;
 use crate::lease::{Claim, Item, Kinds, Lease, ScanCursor, Share};
 use crate::{Error, Result};
 
-/// A mark is trusted at least this long, and at least twenty times as long as a look from the very beginning took.
-const TRUST_MARK: Duration = Duration::from_millis(250);
-const TRUST_FACTOR: u32 = 20;
+/// A cursor stays valid at least this long, and at least twenty times as long as a scan from the start took.
+const CURSOR_TTL: Duration = Duration::from_millis(250);
+const CURSOR_TTL_FACTOR: u32 = 20;
 
-/// How long a claim that is under way may still take when the worker stops.
-const LAST_CLAIM: Duration = Duration::from_secs(5);
+/// How long a claim under way may still take when the worker stops.
+const LAST_CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
 
-const FIRST_WAIT: Duration = Duration::from_millis(50);
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+const MIN_BACKOFF: Duration = Duration::from_millis(50);
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
-/// Where jobs of each kind go.
+/// The channels to the handlers, by kind.
 pub(super) struct Routes {
     pub by_kind: HashMap<String, mpsc::UnboundedSender<Job>>,
-    pub other: Option<mpsc::UnboundedSender<Job>>,
+    pub fallback: Option<mpsc::UnboundedSender<Job>>,
 }
 
 impl Routes {
-    fn of(&self, kind: &str) -> Option<&mpsc::UnboundedSender<Job>> {
-        self.by_kind.get(kind).or(self.other.as_ref())
+    fn route(&self, kind: &str) -> Option<&mpsc::UnboundedSender<Job>> {
+        self.by_kind.get(kind).or(self.fallback.as_ref())
     }
 }
 
 pub(super) struct Claimer {
     pub executor: Arc<Executor>,
-    /// Connections of the worker's own, one for each claim under way.
-    pub side: PgPool,
+    /// The worker's own connections, one per claim under way.
+    pub worker_pool: PgPool,
     pub options: WorkerOptions,
     pub kinds: Kinds,
     pub routes: Routes,
-    pub ahead: Option<FastPath>,
-    pub room: Mutex<Room>,
-    /// Waiting, running and settling together.
-    pub most_held: usize,
-    pub help: Help,
+    pub fast_path: Option<FastPath>,
+    pub prefetch: Mutex<Prefetch>,
+    /// Maximum number of items waiting, running and settling.
+    pub max_held: usize,
+    pub second_claimer: SecondClaimer,
 }
 
-/// How much is wanted.
-pub(super) struct Room {
-    pub depth: Depth,
-    /// When the buffer was last filled to the brim.
-    pub filled: Option<Instant>,
+/// State of the prefetch buffer.
+pub(super) struct Prefetch {
+    pub depth: PrefetchDepth,
+    /// When the buffer was last filled completely.
+    pub filled_at: Option<Instant>,
 }
 
-/// How the first claimer calls the second.
+/// How the first claimer signals the second.
 #[derive(Default)]
-pub(super) struct Help {
+pub(super) struct SecondClaimer {
     wanted: Notify,
-    at_work: AtomicBool,
+    active: AtomicBool,
 }
 
-/// Where the next claim begins, and until when that is good enough.
+/// Where the next claim starts, and until when that may be trusted.
 struct Position {
-    mark: ScanCursor,
+    cursor: ScanCursor,
     rescan_at: Instant,
 }
 
 impl Position {
     fn new() -> Self {
         Self {
-            mark: ScanCursor::START,
+            cursor: ScanCursor::START,
             rescan_at: Instant::now(),
         }
     }
 
-    /// Where to begin now.
+    /// The cursor for the next claim.
     fn begin(&mut self) -> ScanCursor {
         if Instant::now() >= self.rescan_at {
-            self.mark = ScanCursor::START;
+            self.cursor = ScanCursor::START;
         }
-        self.mark
+        self.cursor
     }
 
-    /// A claim that was sent then came back with these; were there as many as were asked for?
+    /// Advances after a claim sent at `sent`; `full` if it returned as many items as requested.
     fn claimed(&mut self, claimed: &[(Lease, Item)], full: bool, sent: Instant) {
-        if self.mark == ScanCursor::START {
-            self.rescan_at = Instant::now() + TRUST_MARK.max(sent.elapsed() * TRUST_FACTOR);
+        if self.cursor == ScanCursor::START {
+            self.rescan_at = Instant::now() + CURSOR_TTL.max(sent.elapsed() * CURSOR_TTL_FACTOR);
         }
-        self.mark = match claimed.last() {
+        self.cursor = match claimed.last() {
             Some((_, last)) if full => ScanCursor::at(last),
             _ => ScanCursor::START,
         };
@@ -111,68 +111,68 @@ impl Position {
 }
 
 impl Claimer {
-    /// Claims until told to stop; an error only if it makes no sense to go on.
+    /// Claims until stopped; fails only if going on makes no sense.
     pub async fn run(self) -> Result<()> {
         let claimer = Arc::new(self);
         let stop = claimer.executor.stop.child_token();
         let second = tokio::spawn(Arc::clone(&claimer).second(stop.clone()));
         let ended = claimer.first(&stop).await;
         stop.cancel();
-        // What its last claim brings still goes to the handlers' queues, and is given back from there.
+        // What its last claim returned still goes to the handlers' queues and is released from there.
         let _ = second.await;
         ended
     }
 
     async fn first(&self, stop: &CancellationToken) -> Result<()> {
-        let mut connection = StickyConn::new(self.side.clone());
+        let mut connection = StickyConn::new(self.worker_pool.clone());
         let mut position = Position::new();
         let mut share = Share::ALL;
         let mut poll = self.options.poll_min;
-        let mut trouble = FIRST_WAIT;
+        let mut backoff = MIN_BACKOFF;
         loop {
-            let room = self.room(&mut connection);
-            let Some(asked) = stop.run_until_cancelled(room).await else {
+            let room = self.wait_for_room(&mut connection);
+            let Some(pending) = stop.run_until_cancelled(room).await else {
                 return Ok(());
             };
             if self.executor.pool.is_closed() {
                 return Err(sqlx::Error::PoolClosed.into());
             }
-            if let Some(ahead) = &self.ahead {
-                let going = ahead.go(self.executor.queue.table());
-                if stop.run_until_cancelled(going).await.is_none() {
+            if let Some(fast_path) = &self.fast_path {
+                let running = fast_path.run(self.executor.queue.table());
+                if stop.run_until_cancelled(running).await.is_none() {
                     return Ok(());
                 }
             }
             let (sent, from) = (Instant::now(), position.begin());
-            let claiming = self.claim(&mut connection, asked.items, from, share, stop);
+            let claiming = self.claim(&mut connection, pending.items, from, share, stop);
             let claimed = match claiming.await {
                 None => return Ok(()),
                 Some(Ok(claimed)) => claimed,
                 Some(Err(error)) => {
-                    drop(asked);
+                    drop(pending);
                     self.report(&error);
-                    // Should it be the half that can't be claimed, all of it may.
+                    // If claiming by halves fails, claiming everything may not.
                     (position, share) = (Position::new(), Share::ALL);
-                    let waiting = tokio::time::sleep(trouble);
+                    let waiting = tokio::time::sleep(backoff);
                     if stop.run_until_cancelled(waiting).await.is_none() {
                         return Ok(());
                     }
-                    trouble = (trouble * 2).min(LONGEST_WAIT);
+                    backoff = (backoff * 2).min(MAX_BACKOFF);
                     continue;
                 }
             };
-            trouble = FIRST_WAIT;
-            let full = claimed.len() >= asked.items;
+            backoff = MIN_BACKOFF;
+            let full = claimed.len() >= pending.items;
             let found = !claimed.is_empty();
             let saw_all = !full && from == ScanCursor::START && share == Share::ALL;
-            if self.is_whole_batch(&claimed, &asked) {
-                self.help.wanted.notify_one();
+            if self.is_full_batch(&claimed, &pending) {
+                self.second_claimer.wanted.notify_one();
             }
             position.claimed(&claimed, full, sent);
-            self.dispatch(claimed, asked, sent);
-            let half = full && self.help.at_work.load(Ordering::Relaxed);
+            self.dispatch(claimed, pending, sent);
+            let half = full && self.second_claimer.active.load(Ordering::Relaxed);
             if !half && share != Share::ALL {
-                // The mark speaks of one half only.
+                // The cursor is valid for one half only.
                 position = Position::new();
             }
             share = if half { second::FIRST_HALF } else { Share::ALL };
@@ -180,28 +180,27 @@ impl Claimer {
                 poll = self.options.poll_min;
             }
             if !saw_all {
-                // More may be there, or before the mark, or in the other half.
+                // There may be more: after the cursor, before it, or in the other half.
                 continue;
             }
             if poll == self.options.poll_max || poll > IDLE_TIMEOUT {
-                // Nothing came for a while.
                 connection.release();
             }
             tokio::select! {
-                () = self.executor.flow.hint.notified() => poll = self.options.poll_min,
-                () = tokio::time::sleep(spread(poll)) => poll = (poll * 2).min(self.options.poll_max),
+                () = self.executor.backpressure.hint.notified() => poll = self.options.poll_min,
+                () = tokio::time::sleep(jittered(poll)) => poll = (poll * 2).min(self.options.poll_max),
                 () = stop.cancelled() => return Ok(()),
             }
         }
     }
 
-    /// As much as one claim may bring: there is likely more.
-    fn is_whole_batch(&self, claimed: &[(Lease, Item)], asked: &Asked<'_>) -> bool {
+    /// A claim of the maximum size came back full: there is likely more.
+    fn is_full_batch(&self, claimed: &[(Lease, Item)], pending: &PendingClaim<'_>) -> bool {
         let batch = self.options.batch as usize;
-        asked.items >= batch && claimed.len() >= batch
+        pending.items >= batch && claimed.len() >= batch
     }
 
-    /// None: the worker stops, and it took too long.
+    /// Returns None if the worker is stopping and the claim took too long.
     async fn claim(
         &self,
         connection: &mut StickyConn,
@@ -222,13 +221,13 @@ impl Claimer {
         let claiming = async {
             let mut held = connection.take().await?;
             let claimed = queue.claim_on(&mut held, &claim, share);
-            let claimed = with_timeout(self.executor.patience, claimed).await;
+            let claimed = with_timeout(self.executor.call_timeout, claimed).await;
             connection.finish(held, claimed)
         };
-        // A claim that is under way at the stop is waited for: nobody else knows of its leases.
+        // At a stop, a claim under way is awaited: nobody else knows of its leases.
         let too_late = async {
             stop.cancelled().await;
-            tokio::time::sleep(LAST_CLAIM).await;
+            tokio::time::sleep(LAST_CLAIM_TIMEOUT).await;
         };
         let claimed = tokio::select! {
             claimed = catch_panic("claiming", claiming) => claimed,
@@ -241,39 +240,41 @@ impl Claimer {
         Some(claimed)
     }
 
-    /// Waits until something should be claimed; says how much. After a moment the connection is given back: whoever settles may
-    /// need it to make that room, and one that is long idle may be dead.
-    async fn room(&self, connection: &mut StickyConn) -> Asked<'_> {
+    /// Waits until there is room for items. Releases the connection after a moment: the settler may need it to make
+    /// room, and a connection idle for long may be dead.
+    async fn wait_for_room(&self, connection: &mut StickyConn) -> PendingClaim<'_> {
         if connection.is_held() {
-            if let Ok(asked) = tokio::time::timeout(IDLE_TIMEOUT, self.asked()).await {
-                return asked;
+            if let Ok(pending) = tokio::time::timeout(IDLE_TIMEOUT, self.next_claim()).await {
+                return pending;
             }
             connection.release();
         }
-        self.asked().await
+        self.next_claim().await
     }
 
-    async fn asked(&self) -> Asked<'_> {
-        let flow = &self.executor.flow;
+    async fn next_claim(&self) -> PendingClaim<'_> {
+        let backpressure = &self.executor.backpressure;
         loop {
             {
-                let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut prefetch = self.prefetch.lock().unwrap_or_else(PoisonError::into_inner);
                 let batch = self.options.batch as usize;
                 let bytes = self.options.prefetch_bytes;
-                let items = room.depth.wanted(flow, batch, bytes, self.most_held);
+                let items = prefetch
+                    .depth
+                    .claim_size(backpressure, batch, bytes, self.max_held);
                 if items > 0 {
-                    if let Some(filled) = room.filled.take() {
-                        room.depth.used_up_in(filled.elapsed());
+                    if let Some(filled_at) = prefetch.filled_at.take() {
+                        prefetch.depth.drained_in(filled_at.elapsed());
                     }
-                    return flow.asks(items);
+                    return backpressure.begin_claim(items);
                 }
             }
-            flow.room.notified().await;
+            backpressure.room.notified().await;
         }
     }
 
-    fn dispatch(&self, claimed: Vec<(Lease, Item)>, asked: Asked<'_>, sent: Instant) {
-        let full = claimed.len() >= asked.items;
+    fn dispatch(&self, claimed: Vec<(Lease, Item)>, pending: PendingClaim<'_>, sent: Instant) {
+        let full = claimed.len() >= pending.items;
         let table = self.executor.queue.table().name;
         metrics::counter!("postrider_claimed_total", "table" => table)
             .increment(claimed.len() as u64);
@@ -282,25 +283,27 @@ impl Claimer {
             .registry
             .add(claimed.iter().map(|(lease, _)| lease), sent);
         let weights: Vec<usize> = claimed.iter().map(|(_, item)| item.weight()).collect();
-        self.executor.flow.took(claimed.len(), weights.iter().sum());
-        drop(asked);
+        self.executor
+            .backpressure
+            .claimed(claimed.len(), weights.iter().sum());
+        drop(pending);
         {
-            let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut prefetch = self.prefetch.lock().unwrap_or_else(PoisonError::into_inner);
             if !weights.is_empty() {
-                room.depth.saw(weights.iter().copied());
+                prefetch.depth.observe(weights.iter().copied());
             }
-            room.filled = full.then(Instant::now);
+            prefetch.filled_at = full.then(Instant::now);
         }
         for (((lease, item), lost), weight) in claimed.into_iter().zip(lost).zip(weights) {
-            let route = self.routes.of(&item.kind);
+            let route = self.routes.route(&item.kind);
             let job = Job {
                 lease,
                 item,
                 lost,
                 weight,
             };
-            // The claim asked for known kinds only, and consumers outlive the claimer. Should a job find no way all
-            // the same, its lease runs out and it is found again.
+            // The claim asked for registered kinds only, and consumers outlive the claimer. If a job still finds no
+            // route, its lease expires and it is rescued.
             if let Some(route) = route {
                 let _ = route.send(job);
             }
@@ -311,9 +314,9 @@ impl Claimer {
         let table = self.executor.queue.table().name;
         metrics::counter!("postrider_claim_errors_total", "table" => table).increment(1);
         if error.is_transient() {
-            tracing::warn!(%error, table, "claiming waits for the database");
+            tracing::warn!(%error, table, "claim failed because the database is unavailable; retrying");
         } else {
-            tracing::error!(%error, table, "claiming fails; trying again");
+            tracing::error!(%error, table, "claim failed; retrying");
         }
     }
 }

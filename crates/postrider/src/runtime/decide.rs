@@ -1,16 +1,16 @@
-//! From a verdict to an outcome; pure.
+//! From a verdict to an outcome: a pure function.
 
 use crate::failure::{Category, Failure};
 use crate::lease::{Outcome, UnreadablePayload};
-use crate::retry::Policy;
+use crate::retry::RetryPolicy;
 
 use super::{BoxError, Verdict};
 
-/// What happens to an item with `attempts` failures behind it, given this verdict. `jitter` is between 0 and 1.
+/// Decides the outcome for an item with `attempts` failed attempts. `jitter` is between 0 and 1.
 ///
-/// A permanent failure goes straight to dead; a transient one does when the policy has no attempt left.
+/// A permanent failure makes the item dead at once; a transient one does when the policy has no attempt left.
 #[must_use]
-pub fn decide(policy: &Policy, verdict: Verdict, attempts: i32, jitter: f64) -> Outcome {
+pub fn decide(policy: &RetryPolicy, verdict: Verdict, attempts: i32, jitter: f64) -> Outcome {
     match verdict {
         Verdict::Done => Outcome::Done,
         Verdict::Snooze(after) => Outcome::Snooze { after },
@@ -29,8 +29,8 @@ pub fn decide(policy: &Policy, verdict: Verdict, attempts: i32, jitter: f64) -> 
     }
 }
 
-/// What an error that a handler let through means: its own failure if it is one, a dead letter if the payload can't be
-/// read, otherwise something unexpected that may pass.
+/// Classifies an error that a handler returned with `?`: a failure stays what it is, an unreadable payload becomes a
+/// dead letter, anything else is unexpected and may pass.
 pub(super) fn unexpected(error: BoxError) -> Verdict {
     let error = match error.downcast::<Failure>() {
         Ok(failure) => return Verdict::retry(*failure),
@@ -42,7 +42,7 @@ pub(super) fn unexpected(error: BoxError) -> Verdict {
     Verdict::retry(Failure::from_error("UNEXPECTED", &*error))
 }
 
-/// A handler that panicked is a failed attempt.
+/// A panic in a handler is a failed attempt.
 pub(super) fn panicked(panic: &(dyn std::any::Any + Send)) -> Verdict {
     let text = panic
         .downcast_ref::<&str>()
@@ -70,13 +70,13 @@ mod tests {
     #[test]
     fn a_permanent_failure_is_dead_at_once() {
         let verdict = Verdict::retry(failure(Category::Data));
-        let outcome = decide(&Policy::default(), verdict, 0, 0.5);
+        let outcome = decide(&RetryPolicy::default(), verdict, 0, 0.5);
         assert!(matches!(outcome, Outcome::Dead { .. }));
     }
 
     #[test]
     fn attempts_never_exceed_the_policy() {
-        let policy = Policy::fixed(Duration::from_secs(1), 3).unwrap();
+        let policy = RetryPolicy::fixed(Duration::from_secs(1), 3).unwrap();
         let outcome = |attempts| {
             decide(
                 &policy,
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_wait_that_was_asked_for_is_kept_but_buys_no_attempt() {
-        let policy = Policy::fixed(Duration::from_secs(1), 2).unwrap();
+        let policy = RetryPolicy::fixed(Duration::from_secs(1), 2).unwrap();
         let verdict = || Verdict::Retry {
             failure: failure(Category::System),
             after: Some(Duration::from_secs(77)),

@@ -1,4 +1,4 @@
-//! Runs handlers over claimed items and passes their verdicts on.
+//! Runs handlers over claimed items and sends their verdicts to the settler.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::backpressure::Backpressure;
-use super::batch_effect::{Carried, Ended, Joint};
+use super::batch_effect::{BoundValue, EffectResult, PendingEffect};
 use super::decide::{decide, panicked, unexpected};
 use super::registry::Registry;
 use super::settler::count_settled;
@@ -24,8 +24,8 @@ use crate::failure::{Category, Failure};
 use crate::lease::{Item, Lease, Outcome, Queue, Settlement};
 use crate::{Error, Result};
 
-/// A settling that the database could not take now is tried again with the whole item after this long.
-const PUT_OFF: Duration = Duration::from_secs(1);
+/// When the database can't accept a settlement now, the whole item is retried after this long.
+const SETTLE_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// A claimed item on its way to a handler.
 pub(super) struct Job {
@@ -41,36 +41,36 @@ pub(super) struct Executor {
     pub pool: PgPool,
     /// The worker's id, written to every lease.
     pub worker: String,
-    pub flow: Arc<Backpressure>,
+    pub backpressure: Arc<Backpressure>,
     pub registry: Arc<Registry>,
     pub settle: mpsc::UnboundedSender<Settlement>,
-    /// For those with something to write.
-    pub together: mpsc::UnboundedSender<Joint>,
-    /// Ordering keys whose next item could not be made due yet.
+    /// For answers with a value.
+    pub batch_effects: mpsc::UnboundedSender<PendingEffect>,
+    /// Ordering keys whose next item could not be promoted yet.
     pub busy_keys: mpsc::UnboundedSender<Vec<String>>,
-    /// How long an effect and its settling may take.
-    pub patience: Duration,
-    /// Start nothing more.
+    /// Deadline of an effect and its settlement.
+    pub call_timeout: Duration,
+    /// Cancelled: start nothing more.
     pub stop: CancellationToken,
-    /// Let go of what runs.
-    pub kill: CancellationToken,
+    /// Cancelled: abort running handlers.
+    pub abort: CancellationToken,
 }
 
 impl Executor {
-    /// Takes jobs from the buffer until it is closed, as many at a time as the handler likes.
+    /// Takes jobs from the buffer until it is closed, as many at a time as the handler accepts.
     pub async fn consume(&self, handler: &Handler, jobs: &Mutex<mpsc::UnboundedReceiver<Job>>) {
-        let most = handler.most();
-        let mut batch = Vec::with_capacity(most);
+        let max_batch = handler.max_batch();
+        let mut batch = Vec::with_capacity(max_batch);
         loop {
-            if jobs.lock().await.recv_many(&mut batch, most).await == 0 {
+            if jobs.lock().await.recv_many(&mut batch, max_batch).await == 0 {
                 return;
             }
-            self.flow.started(batch.len());
+            self.backpressure.started(batch.len());
             self.run(handler, std::mem::take(&mut batch)).await;
         }
     }
 
-    /// Runs the handler over these and passes on the verdicts.
+    /// Runs the handler and sends on the verdicts.
     pub async fn run(&self, handler: &Handler, jobs: Vec<Job>) {
         let weight = jobs.iter().map(|job| job.weight).sum();
         let mut leases = Vec::with_capacity(jobs.len());
@@ -81,8 +81,8 @@ impl Executor {
             leases.push(job.lease);
             items.push(job.item);
         }
-        // Whoever is told of deaths and settlings needs the item once more afterwards.
-        let kept: Vec<Item> = if handler.wants_the_item_again() {
+        // The hooks for dead and settled items need the item again afterwards.
+        let copies: Vec<Item> = if handler.needs_item_copy() {
             items.clone()
         } else {
             Vec::new()
@@ -95,34 +95,34 @@ impl Executor {
             tokio::select! {
                 biased;
                 () = first_lost(&leases, &lost) => {
-                    self.abandon(&leases);
-                    self.flow.handled(weight);
+                    self.drop_lost(&leases);
+                    self.backpressure.handled(weight);
                     return;
                 }
-                () = self.kill.cancelled() => None,
+                () = self.abort.cancelled() => None,
                 answers = handler.run(items) => Some(answers),
             }
         };
-        self.flow.handled(weight);
+        self.backpressure.handled(weight);
         let took = started.elapsed();
         match answers {
             None => {
                 for lease in leases {
-                    self.pass_on(Settlement::new(lease, Outcome::GiveBack));
+                    self.send_to_settler(Settlement::new(lease, Outcome::Release));
                 }
             }
             Some(answers) => {
                 metrics::histogram!("postrider_handler_seconds", "table" => self.queue.table().name)
                     .record(took.as_secs_f64());
-                let mut kept = kept.into_iter();
-                let carries = answers.iter().any(|handled| handled.carries.is_some());
+                let mut copies = copies.into_iter();
+                let value = answers.iter().any(|handled| handled.value.is_some());
                 let writing = leases.into_iter().zip(&lost).zip(answers).filter_map(
                     |((lease, lost), handled)| {
-                        self.judge(handler, lease, kept.next(), handled, took, lost)
+                        self.apply(handler, lease, copies.next(), handled, took, lost)
                     },
                 );
-                if carries {
-                    // Values gather only if nobody waits for the one before.
+                if value {
+                    // Values form a batch only if nobody waits for the one before.
                     join_all(writing).await;
                 } else {
                     for writing in writing {
@@ -133,24 +133,24 @@ impl Executor {
         }
     }
 
-    /// Gives up on an item without running it.
-    pub async fn give_up(&self, handler: &Handler, job: Job, failure: Failure) {
-        self.flow.handled(job.weight);
+    /// Marks an item dead without running it.
+    pub async fn mark_dead(&self, handler: &Handler, job: Job, failure: Failure) {
+        self.backpressure.handled(job.weight);
         let effects = handler
-            .effect_of_death(&job.item, &failure)
+            .dead_effect(&job.item, &failure)
             .into_iter()
             .collect();
         let outcome = Outcome::Abandoned { failure };
-        let told = handler.told(Some(&job.item), &outcome);
-        let settlement = Settlement::new(job.lease, outcome).told(told);
+        let after_commit = handler.after_commit(Some(&job.item), &outcome);
+        let settlement = Settlement::new(job.lease, outcome).after_commit(after_commit);
         if let Some((lease, verdict)) = self.settle(settlement, effects, &job.lost).await {
-            self.put_off(lease, &verdict);
+            self.snooze_rejected(lease, &verdict);
         }
     }
 
-    /// Passes the verdict on if that is all there is to do, as for most items; what else is to be written is what it
-    /// returns, in a box: its state is large, and many items in a row would be moved about with it.
-    fn judge<'a>(
+    /// Sends the verdict to the settler if that is all there is to do, as for most items. Otherwise returns the
+    /// remaining work, boxed: its state is large, and would be moved around with many items in a row.
+    fn apply<'a>(
         &'a self,
         handler: &'a Handler,
         lease: Lease,
@@ -167,36 +167,38 @@ impl Executor {
         );
         let mut effects: Vec<Effect> = handled.effect.into_iter().collect();
         if let (Some(item), Outcome::Dead { failure }) = (&item, &outcome) {
-            effects.extend(handler.effect_of_death(item, failure));
+            effects.extend(handler.dead_effect(item, failure));
         }
-        let told = handler.told(item.as_ref(), &outcome);
-        let settlement = Settlement::new(lease, outcome).took(took).told(told);
-        let carried = handled.carries.map(|value| handler.carried(value));
-        if effects.is_empty() && carried.is_none() {
-            self.pass_on(settlement);
+        let after_commit = handler.after_commit(item.as_ref(), &outcome);
+        let settlement = Settlement::new(lease, outcome)
+            .took(took)
+            .after_commit(after_commit);
+        let value = handled.value.map(|value| handler.bind_value(value));
+        if effects.is_empty() && value.is_none() {
+            self.send_to_settler(settlement);
             return None;
         }
         let writing = async move {
-            let refused = self.write(settlement, effects, carried, lost).await;
+            let refused = self.write(settlement, effects, value, lost).await;
             if let Some((lease, verdict)) = refused {
-                self.judge_refused(handler, lease, verdict, item, took, lost)
+                self.apply_rejection(handler, lease, verdict, item, took, lost)
                     .await;
             }
         };
         Some(writing.boxed())
     }
 
-    /// Settles together with what the handler wants written. Hands the lease back if that was refused.
+    /// Settles together with the handler's writes. Returns the lease if they were rejected.
     async fn write(
         &self,
         settlement: Settlement,
         mut effects: Vec<Effect>,
-        carried: Option<Carried>,
+        values: Option<BoundValue>,
         lost: &CancellationToken,
     ) -> Option<(Lease, Verdict)> {
-        match carried {
-            Some(carried) if effects.is_empty() => self.join(settlement, carried).await,
-            Some(Carried { value, write }) => {
+        match values {
+            Some(values) if effects.is_empty() => self.settle_in_batch(settlement, values).await,
+            Some(BoundValue { value, write }) => {
                 effects.push(Box::new(move |tx| {
                     Box::pin(async move { write(tx, vec![value]).await })
                 }));
@@ -206,8 +208,8 @@ impl Executor {
         }
     }
 
-    /// The effect was refused for a reason of its own: a failed attempt like any other.
-    async fn judge_refused(
+    /// Handles a rejected effect: a failed attempt like any other.
+    async fn apply_rejection(
         &self,
         handler: &Handler,
         lease: Lease,
@@ -219,28 +221,35 @@ impl Executor {
         let outcome = decide(&handler.policy, verdict, lease.attempts, rand::random());
         let effects = match (&item, &outcome) {
             (Some(item), Outcome::Dead { failure }) => {
-                handler.effect_of_death(item, failure).into_iter().collect()
+                handler.dead_effect(item, failure).into_iter().collect()
             }
             _ => Vec::new(),
         };
-        let told = handler.told(item.as_ref(), &outcome);
-        let settlement = Settlement::new(lease, outcome).took(took).told(told);
+        let after_commit = handler.after_commit(item.as_ref(), &outcome);
+        let settlement = Settlement::new(lease, outcome)
+            .took(took)
+            .after_commit(after_commit);
         if let Some((lease, verdict)) = self.settle(settlement, effects, lost).await {
-            self.put_off(lease, &verdict);
+            self.snooze_rejected(lease, &verdict);
         }
     }
 
-    fn put_off(&self, lease: Lease, verdict: &Verdict) {
+    fn snooze_rejected(&self, lease: Lease, verdict: &Verdict) {
         tracing::error!(
             table = self.queue.table().name,
             item = lease.id,
             ?verdict,
-            "what was to be written at the item's death was refused; it is tried again"
+            "the on_dead effect was rejected; the item is retried. Fix the effect"
         );
-        self.pass_on(Settlement::new(lease, Outcome::Snooze { after: PUT_OFF }));
+        self.send_to_settler(Settlement::new(
+            lease,
+            Outcome::Snooze {
+                after: SETTLE_RETRY_DELAY,
+            },
+        ));
     }
 
-    /// Settles together with these effects. Hands the lease back if an effect was refused.
+    /// Settles together with these effects. Returns the lease if an effect was rejected.
     async fn settle(
         &self,
         mut settlement: Settlement,
@@ -248,13 +257,13 @@ impl Executor {
         lost: &CancellationToken,
     ) -> Option<(Lease, Verdict)> {
         if effects.is_empty() {
-            self.pass_on(settlement);
+            self.send_to_settler(settlement);
             return None;
         }
-        // An effect is the handler's own code, and may panic like the handler itself.
+        // An effect is the handler's own code and may panic.
         let settling = AssertUnwindSafe(self.settle_with(&settlement, effects)).catch_unwind();
         let Some(settled) = lost.run_until_cancelled(settling).await else {
-            self.abandon(std::slice::from_ref(&settlement.lease));
+            self.drop_lost(std::slice::from_ref(&settlement.lease));
             return None;
         };
         let settled = match settled {
@@ -264,20 +273,22 @@ impl Executor {
         match settled {
             Ok(()) => {
                 count_settled(self.queue.table(), &settlement.outcome, 1);
-                settlement.told.tell();
-                self.let_go(std::slice::from_ref(&settlement.lease));
+                settlement.after_commit.run();
+                self.forget(std::slice::from_ref(&settlement.lease));
                 None
             }
             Err(error) if matches!(error.downcast_ref(), Some(Error::LostLease(_))) => {
-                self.abandon(std::slice::from_ref(&settlement.lease));
+                self.drop_lost(std::slice::from_ref(&settlement.lease));
                 None
             }
-            // Whatever the effect wrapped it in: an outage of the database costs no attempt.
+            // However the effect wrapped the error: an outage of the database costs no attempt.
             Err(error) if is_transient(&*error) => {
-                tracing::warn!(%error, table = self.queue.table().name, "settling is put off");
-                self.pass_on(Settlement::new(
+                tracing::warn!(%error, table = self.queue.table().name, "the database is unavailable; the item is retried shortly");
+                self.send_to_settler(Settlement::new(
                     settlement.lease,
-                    Outcome::Snooze { after: PUT_OFF },
+                    Outcome::Snooze {
+                        after: SETTLE_RETRY_DELAY,
+                    },
                 ));
                 None
             }
@@ -285,34 +296,40 @@ impl Executor {
         }
     }
 
-    /// The same with others, whose values are written in the same breath. A lease that is lost meanwhile is found to be.
-    async fn join(&self, settlement: Settlement, carried: Carried) -> Option<(Lease, Verdict)> {
+    /// Settles in one transaction with others that have a value. A lease lost meanwhile is detected there.
+    async fn settle_in_batch(
+        &self,
+        settlement: Settlement,
+        values: BoundValue,
+    ) -> Option<(Lease, Verdict)> {
         let (reply, answer) = oneshot::channel();
-        let joint = Joint {
+        let effect = PendingEffect {
             settlement,
-            carried,
+            values,
             reply,
         };
-        if let Err(unsent) = self.together.send(joint) {
-            self.let_go(std::slice::from_ref(&unsent.0.settlement.lease));
+        if let Err(unsent) = self.batch_effects.send(effect) {
+            self.forget(std::slice::from_ref(&unsent.0.settlement.lease));
             return None;
         }
         let (mut settlement, ended) = answer.await.ok()?;
         match ended {
-            Ended::Well => {
+            EffectResult::Committed => {
                 count_settled(self.queue.table(), &settlement.outcome, 1);
-                settlement.told.tell();
+                settlement.after_commit.run();
                 if settlement.lease.ordering_key.is_some() {
-                    self.flow.hint.notify_one();
+                    self.backpressure.hint.notify_one();
                 }
-                self.let_go(std::slice::from_ref(&settlement.lease));
+                self.forget(std::slice::from_ref(&settlement.lease));
             }
-            Ended::Lost => self.abandon(std::slice::from_ref(&settlement.lease)),
-            Ended::NotNow => {
-                let later = Outcome::Snooze { after: PUT_OFF };
-                self.pass_on(Settlement::new(settlement.lease, later));
+            EffectResult::LeaseLost => self.drop_lost(std::slice::from_ref(&settlement.lease)),
+            EffectResult::Unavailable => {
+                let later = Outcome::Snooze {
+                    after: SETTLE_RETRY_DELAY,
+                };
+                self.send_to_settler(Settlement::new(settlement.lease, later));
             }
-            Ended::Refused(verdict) => return Some((settlement.lease, verdict)),
+            EffectResult::Rejected(verdict) => return Some((settlement.lease, verdict)),
         }
         None
     }
@@ -324,14 +341,14 @@ impl Executor {
     ) -> Result<(), BoxError> {
         let mut held = ConnGuard::acquire(&self.pool).await?;
         let settling = self.settle_on(&mut held, settlement, effects);
-        // Renewed leases would let an effect whose connection went silent be waited for without end.
-        match tokio::time::timeout(self.patience, settling).await {
+        // Leases are renewed, so an effect on a silent connection would otherwise run forever.
+        match tokio::time::timeout(self.call_timeout, settling).await {
             Ok(settled) => {
-                // An effect's own error says nothing about the connection; the pool looks at it.
+                // An effect's own error says nothing about the connection; the pool checks it.
                 held.release();
                 settled
             }
-            Err(_) => Err(Box::new(overdue(self.patience))),
+            Err(_) => Err(Box::new(effect_timed_out(self.call_timeout))),
         }
     }
 
@@ -356,44 +373,44 @@ impl Executor {
         crashpoint::point!("effect.before_commit").map_err(Error::from)?;
         tx.commit().await.map_err(Error::from)?;
         if !settled.busy_keys.is_empty() {
-            // The receiver lives as long as the worker; without it, the sweep finds them.
+            // The receiver lives as long as the worker; without it, the periodic sweep finds the keys.
             let _ = self.busy_keys.send(settled.busy_keys);
         }
         crashpoint::point!("effect.after_commit").map_err(Error::from)?;
         if settlement.lease.ordering_key.is_some() {
-            self.flow.hint.notify_one();
+            self.backpressure.hint.notify_one();
         }
         Ok(())
     }
 
-    fn pass_on(&self, settlement: Settlement) {
+    fn send_to_settler(&self, settlement: Settlement) {
         if let Err(unsent) = self.settle.send(settlement) {
-            // The settler outlives the handlers; should it be gone, the lease runs out and the item is found again.
-            self.let_go(std::slice::from_ref(&unsent.0.lease));
+            // The settler outlives the handlers. If it is gone, the lease expires and the item is rescued.
+            self.forget(std::slice::from_ref(&unsent.0.lease));
         }
     }
 
-    /// The leases are no longer ours: whatever the handler did will be judged by whoever holds them now.
-    fn abandon(&self, leases: &[Lease]) {
+    /// Discards results of leases that are no longer ours: their new holders decide.
+    fn drop_lost(&self, leases: &[Lease]) {
         metrics::counter!("postrider_leases_lost_total", "table" => self.queue.table().name)
             .increment(leases.len() as u64);
         for lease in leases {
             tracing::warn!(
                 table = self.queue.table().name,
                 item = lease.id,
-                "lease lost; its result does not count"
+                "lease lost; the handler's result was discarded"
             );
         }
-        self.let_go(leases);
+        self.forget(leases);
     }
 
-    fn let_go(&self, leases: &[Lease]) {
+    fn forget(&self, leases: &[Lease]) {
         self.registry.remove(leases.iter());
-        self.flow.settled(leases.len());
+        self.backpressure.settled(leases.len());
     }
 }
 
-/// Leases that were claimed together run out together: the first of each claim speaks for the others.
+/// Leases that were claimed together expire together: the first of each claim stands for the others.
 async fn first_lost(leases: &[Lease], lost: &[CancellationToken]) {
     let claims = leases.chunk_by(|one, next| one.fence == next.fence);
     let mut place = 0;
@@ -410,9 +427,9 @@ async fn first_lost(leases: &[Lease], lost: &[CancellationToken]) {
     select_all(firsts).await;
 }
 
-/// An effect that takes longer than a lease: a failed attempt, so that it can't go on for ever.
-pub(super) fn overdue(patience: Duration) -> Failure {
-    let patience = humantime::format_duration(patience);
-    let message = format!("the effect and its settling did not end within {patience}");
+/// An effect that exceeds its deadline is a failed attempt, so it can't go on forever.
+pub(super) fn effect_timed_out(call_timeout: Duration) -> Failure {
+    let limit = humantime::format_duration(call_timeout);
+    let message = format!("the effect and its settlement took longer than {limit}");
     Failure::with_category("TIMEOUT", Category::System, message)
 }

@@ -1,38 +1,38 @@
-//! What needs no lease is finished before anything is claimed.
+//! Finishes items that need no lease before anything is claimed.
 //!
-//! A lease keeps two workers from doing the same thing twice. Where nothing is done but a change of the item itself, one
-//! guarded statement is as safe, and saves the claim and the settling of each item. It is a matter of speed alone: what is
-//! left is claimed as ever.
+//! A lease keeps two workers from doing the same work twice. If nothing but the item's own row changes, one guarded
+//! statement is as safe and saves a claim and a settlement per item. This is an optimisation only: what it leaves is
+//! claimed as usual.
 
 use std::{fmt, sync::Arc};
 
 use futures_util::future::BoxFuture;
 
 use super::settler::count_settled;
-use crate::catch_panic::catch_panic;
+use crate::internal::catch_panic;
 use crate::lease::{Outcome, WorkTable};
 use crate::{Error, Result};
 
-type Go = dyn Fn() -> BoxFuture<'static, Result<u64>> + Send + Sync;
+type Run = dyn Fn() -> BoxFuture<'static, Result<u64>> + Send + Sync;
 
 #[derive(Clone)]
-pub(super) struct FastPath(Arc<Go>);
+pub(super) struct FastPath(Arc<Run>);
 
 impl FastPath {
-    pub fn new<F>(go: impl Fn() -> F + Send + Sync + 'static) -> Self
+    pub fn new<F>(run: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<u64>> + Send + 'static,
     {
-        Self(Arc::new(move || Box::pin(go())))
+        Self(Arc::new(move || Box::pin(run())))
     }
 
-    /// Finishes what it can; an error keeps nobody from claiming.
-    pub async fn go(&self, table: &'static WorkTable) {
-        match catch_panic("going ahead of the claims", self.0()).await {
+    /// Finishes what it can. An error doesn't stop the claims.
+    pub async fn run(&self, table: &'static WorkTable) {
+        match catch_panic("the fast path", self.0()).await {
             Ok(0) | Err(Error::Panicked(_)) => {}
             Ok(items) => count_settled(table, &Outcome::Done, items),
             Err(error) => {
-                tracing::warn!(%error, table = table.name, "nothing was finished ahead of the claims");
+                tracing::warn!(%error, table = table.name, "the fast path failed; its items are claimed instead");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Handlers and how they are called: alone or over a batch, panics caught.
+//! Handlers, and how they are called: one item or a batch, panics caught.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -9,14 +9,14 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use sqlx::PgConnection;
 
-use super::batch_effect::{Carried, Value, Write};
+use super::batch_effect::{BoundValue, Value, Write};
 use super::decide::{panicked, unexpected};
 use super::{AfterCommit, Effect, Handled, Verdict};
 use crate::failure::{Category, Failure};
 use crate::lease::{Item, Outcome};
-use crate::retry::Policy;
+use crate::retry::RetryPolicy;
 
-/// Any error that a handler lets through with `?`.
+/// Any error that a handler returns with `?`.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 type One = dyn Fn(Item) -> BoxFuture<'static, Result<Handled, BoxError>> + Send + Sync;
@@ -30,35 +30,48 @@ enum Call {
     Batch(Arc<Batch>, usize),
 }
 
-/// What handles one kind of item, and under which limits.
+/// Handles one kind of item, within limits.
+///
+/// ```
+/// use std::time::Duration;
+/// use postrider::prelude::*;
+///
+/// let handler = Handler::new(|item: Item| async move {
+///     let number: u32 = item.read()?;
+///     println!("item {} says {number}", item.id);
+///     Ok(Verdict::Done)
+/// })
+/// .concurrency(8)
+/// .timeout(Duration::from_secs(30));
+/// ```
 #[derive(Clone)]
 pub struct Handler {
     call: Call,
     on_dead: Option<Arc<OnDead>>,
     on_settled: Option<Arc<OnSettled>>,
     write: Option<Arc<Write>>,
-    pub(super) policy: Policy,
+    pub(super) policy: RetryPolicy,
     pub(super) concurrency: usize,
     pub(super) timeout: Option<Duration>,
 }
 
 impl Handler {
-    /// A handler of one item at a time.
+    /// Creates a handler of one item at a time.
     pub fn new<F, Fut, H>(call: F) -> Self
     where
         F: Fn(Item) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<H, BoxError>> + Send + 'static,
         H: Into<Handled> + 'static,
     {
-        Self::of(Call::One(Arc::new(move |item| {
+        Self::with_call(Call::One(Arc::new(move |item| {
             let answer = call(item);
             async move { answer.await.map(Into::into) }.boxed()
         })))
     }
 
-    /// A handler of up to `most` items at once: fewer calls, for work that is cheaper by the dozen. It answers with one
-    /// verdict per item, in their order.
-    pub fn batch<F, Fut, H>(most: usize, call: F) -> Self
+    /// Creates a handler of up to `max_batch` items per call, for work that is cheaper in bulk. It returns one verdict
+    /// per item, in their order.
+    pub fn batch<F, Fut, H>(max_batch: usize, call: F) -> Self
     where
         F: Fn(Vec<Item>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Vec<H>, BoxError>> + Send + 'static,
@@ -68,43 +81,43 @@ impl Handler {
             let answer = call(items);
             async move { Ok(answer.await?.into_iter().map(Into::into).collect()) }.boxed()
         });
-        Self::of(Call::Batch(call, most.max(1)))
+        Self::with_call(Call::Batch(call, max_batch.max(1)))
     }
 
-    fn of(call: Call) -> Self {
+    fn with_call(call: Call) -> Self {
         Self {
             call,
             on_dead: None,
             on_settled: None,
             write: None,
-            policy: Policy::default(),
+            policy: RetryPolicy::default(),
             concurrency: 32,
             timeout: None,
         }
     }
 
-    /// How failures are tried again.
+    /// Sets the retry policy for failures.
     #[must_use]
-    pub fn policy(mut self, policy: Policy) -> Self {
+    pub fn policy(mut self, policy: RetryPolicy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// How many calls run at once (default 32).
+    /// Sets the maximum number of concurrent calls (default 32).
     #[must_use]
     pub fn concurrency(mut self, concurrency: usize) -> Self {
         self.concurrency = concurrency.max(1);
         self
     }
 
-    /// How long a call may take; longer is a failed attempt (`TIMEOUT`).
+    /// Sets the deadline of a call; exceeding it is a failed attempt (`TIMEOUT`).
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Writes to make in the transaction that declares an item dead, whatever killed it: a lost worker, too.
+    /// Adds writes to the transaction that marks an item dead, for whatever reason, including a lost worker.
     #[must_use]
     pub fn on_dead<F>(mut self, effect: F) -> Self
     where
@@ -114,19 +127,20 @@ impl Handler {
         self
     }
 
-    /// What to do after an item's settling has committed: count it, log it, tell somebody. Must not wait. It is not
-    /// called for a settling that did not happen; after a crash or a lost connection not for one that did.
+    /// Registers a hook that runs after an item's settlement has committed, e.g. to count or log it. It must not block.
+    /// It never runs for a settlement that didn't commit; after a crash or a lost connection it may not run for one
+    /// that did.
     #[must_use]
-    pub fn on_settled<F>(mut self, tell: F) -> Self
+    pub fn on_settled<F>(mut self, hook: F) -> Self
     where
         F: Fn(&Item, &Outcome) + Send + Sync + 'static,
     {
-        self.on_settled = Some(Arc::new(tell));
+        self.on_settled = Some(Arc::new(hook));
         self
     }
 
-    /// Writes what answers [carry](Handled::with_value), many at once, in the transaction that settles their items. It may
-    /// be called again with the same values, if that transaction came to nothing.
+    /// Writes the [values](Handled::with_value) of many items at once, in the transaction that settles them. It may be
+    /// called again with the same values if that transaction rolls back.
     #[must_use]
     pub fn batch_effect<T, F>(mut self, write: F) -> Self
     where
@@ -140,45 +154,49 @@ impl Handler {
             let values: Result<Vec<Arc<T>>, _> = values.into_iter().map(Arc::downcast).collect();
             match values {
                 Ok(values) => write(tx, values),
-                Err(_) => async { Err("an answer carries a value of another type".into()) }.boxed(),
+                Err(_) => async {
+                    Err("the answer's value is not of the type that batch_effect writes".into())
+                }
+                .boxed(),
             }
         }));
         self
     }
 
-    /// The value with its writer.
-    pub(super) fn carried(&self, value: Value) -> Carried {
+    /// Binds a value to the function that writes it.
+    pub(super) fn bind_value(&self, value: Value) -> BoundValue {
         let write = self.write.clone().unwrap_or_else(|| {
             Arc::new(|_: &mut PgConnection, _| {
-                async { Err("an answer carries a value that nobody writes".into()) }.boxed()
+                async { Err("the answer has a value, but the handler has no batch_effect".into()) }
+                    .boxed()
             })
         });
-        Carried { value, write }
+        BoundValue { value, write }
     }
 
-    pub(super) fn most(&self) -> usize {
+    pub(super) fn max_batch(&self) -> usize {
         match self.call {
             Call::One(_) => 1,
-            Call::Batch(_, most) => most,
+            Call::Batch(_, max_batch) => max_batch,
         }
     }
 
-    pub(super) const fn wants_the_item_again(&self) -> bool {
+    pub(super) const fn needs_item_copy(&self) -> bool {
         self.on_dead.is_some() || self.on_settled.is_some()
     }
 
-    /// What is told when this outcome has committed.
-    pub(super) fn told(&self, item: Option<&Item>, outcome: &Outcome) -> AfterCommit {
+    /// The hook to run when this outcome has committed.
+    pub(super) fn after_commit(&self, item: Option<&Item>, outcome: &Outcome) -> AfterCommit {
         match (&self.on_settled, item) {
-            (Some(tell), Some(item)) => {
-                let (tell, item, outcome) = (Arc::clone(tell), item.clone(), outcome.clone());
-                AfterCommit::new(move || tell(&item, &outcome))
+            (Some(hook), Some(item)) => {
+                let (hook, item, outcome) = (Arc::clone(hook), item.clone(), outcome.clone());
+                AfterCommit::new(move || hook(&item, &outcome))
             }
             _ => AfterCommit::default(),
         }
     }
 
-    pub(super) fn effect_of_death(&self, item: &Item, failure: &Failure) -> Option<Effect> {
+    pub(super) fn dead_effect(&self, item: &Item, failure: &Failure) -> Option<Effect> {
         self.on_dead
             .as_ref()
             .and_then(|on_dead| on_dead(item, failure))
@@ -189,7 +207,7 @@ impl Handler {
         let count = items.len();
         let call = async {
             match &self.call {
-                // One item per call is the executor's doing; a loop here would hide a slow one.
+                // The executor passes one item per call; a loop here would hide a slow one.
                 Call::One(call) => {
                     let mut answers = Vec::with_capacity(count);
                     for item in items {
@@ -208,24 +226,24 @@ impl Handler {
         let answer = match self.timeout {
             Some(limit) => match tokio::time::timeout(limit, guarded).await {
                 Ok(answer) => answer,
-                Err(_) => return same(count, &Verdict::retry(overdue(limit))),
+                Err(_) => return for_all(count, &Verdict::retry(timed_out(limit))),
             },
             None => guarded.await,
         };
         match answer {
             Ok(Ok(answers)) if answers.len() == count => answers,
-            Ok(Ok(answers)) => same(count, &Verdict::retry(miscounted(count, answers.len()))),
-            Ok(Err(error)) => same(count, &unexpected(error)),
-            Err(panic) => same(count, &panicked(&*panic)),
+            Ok(Ok(answers)) => for_all(count, &Verdict::retry(wrong_count(count, answers.len()))),
+            Ok(Err(error)) => for_all(count, &unexpected(error)),
+            Err(panic) => for_all(count, &panicked(&*panic)),
         }
     }
 }
 
-fn same(count: usize, verdict: &Verdict) -> Vec<Handled> {
+fn for_all(count: usize, verdict: &Verdict) -> Vec<Handled> {
     (0..count).map(|_| verdict.clone().into()).collect()
 }
 
-fn overdue(limit: Duration) -> Failure {
+fn timed_out(limit: Duration) -> Failure {
     Failure::with_category(
         "TIMEOUT",
         Category::Network,
@@ -233,15 +251,15 @@ fn overdue(limit: Duration) -> Failure {
     )
 }
 
-fn miscounted(asked: usize, got: usize) -> Failure {
-    let message = format!("the batch handler answered {got} verdicts for {asked} items");
+fn wrong_count(expected: usize, got: usize) -> Failure {
+    let message = format!("the batch handler returned {got} verdicts for {expected} items");
     Failure::with_category("UNEXPECTED", Category::System, message)
 }
 
 impl std::fmt::Debug for Handler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Handler")
-            .field("most", &self.most())
+            .field("max_batch", &self.max_batch())
             .field("policy", &self.policy)
             .field("concurrency", &self.concurrency)
             .finish_non_exhaustive()

@@ -1,6 +1,6 @@
-//! Keeps leases alive, stops what outlives them, and tells the world that the worker lives.
+//! Renews leases, stops handlers that outlive them, and reports that the worker is alive.
 //!
-//! All on connections of their own: a pool that handlers have used up can't starve a renewal.
+//! All on connections of their own: handlers that exhaust their pool can't starve a renewal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,48 +12,48 @@ use tokio::time::Instant;
 use super::WorkerOptions;
 use super::registry::Registry;
 use crate::Result;
-use crate::catch_panic::catch_panic;
 use crate::conn::{ConnGuard, with_timeout};
+use crate::internal::catch_panic;
 use crate::lease::Queue;
 
-/// Leases renewed per statement.
-const CHUNK: usize = 1_000;
+/// Maximum number of leases renewed per statement.
+const RENEW_CHUNK: usize = 1_000;
 
-/// A key whose lock an open transaction holds is tried again after this long.
-const PROMOTE_AGAIN: Duration = Duration::from_millis(100);
+/// How soon a key locked by an open transaction is retried.
+const PROMOTE_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How often keys without a head are looked for.
-const SWEEP_EVERY: Duration = Duration::from_secs(15);
+/// How often stranded keys are searched for.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(15);
 
-const ALIVE: &str = "
+const UPSERT_WORKER: &str = "
 insert into postrider.worker (id, name, work_table, kinds, ttl)
 values ($1, $2, $3, $4, make_interval(secs => $5))
 on conflict (id) do update set seen_at = now()";
 
-const FORGET_THE_LONG_DEAD: &str =
+const DELETE_STALE_WORKERS: &str =
     "delete from postrider.worker where seen_at < now() - ttl - interval '1 day'";
 
-const GONE: &str = "delete from postrider.worker where id = $1";
+const DELETE_WORKER: &str = "delete from postrider.worker where id = $1";
 
 pub(super) struct Heartbeat {
     pub queue: Queue,
-    pub side: PgPool,
+    pub worker_pool: PgPool,
     pub registry: Arc<Registry>,
     pub options: WorkerOptions,
     pub worker: String,
-    /// None: every kind.
+    /// None means every kind.
     pub kinds: Option<Vec<String>>,
 }
 
 impl Heartbeat {
-    /// Renews every lease that is a third used up.
+    /// Renews every lease after a third of its duration.
     pub async fn renew(&self) {
         let tick =
             (self.options.lease / 12).clamp(Duration::from_millis(10), Duration::from_secs(1));
         loop {
             tokio::time::sleep(tick).await;
             let due = self.registry.older_than(self.options.renew_after());
-            for keys in due.chunks(CHUNK) {
+            for keys in due.chunks(RENEW_CHUNK) {
                 let sent = Instant::now();
                 let renewal =
                     tokio::time::timeout(self.options.renew_after(), self.renew_once(keys));
@@ -64,14 +64,14 @@ impl Heartbeat {
                             tracing::warn!(
                                 table = self.queue.table().name,
                                 lost,
-                                "leases were lost; their handlers stop"
+                                "leases lost; stopping their handlers"
                             );
                         }
                     }
                     Ok(Err(error)) => {
-                        tracing::warn!(%error, "leases could not be renewed; trying again");
+                        tracing::warn!(%error, "lease renewal failed; retrying");
                     }
-                    Err(_) => tracing::warn!("leases could not be renewed in time; trying again"),
+                    Err(_) => tracing::warn!("lease renewal timed out; retrying"),
                 }
             }
         }
@@ -79,7 +79,7 @@ impl Heartbeat {
 
     async fn renew_once(&self, keys: &[(i64, i64)]) -> Result<std::collections::HashSet<i64>> {
         catch_panic("renewing", async {
-            let mut held = ConnGuard::acquire(&self.side).await?;
+            let mut held = ConnGuard::acquire(&self.worker_pool).await?;
             let kept = self
                 .queue
                 .renew_keys(&mut held, keys, self.options.lease)
@@ -89,7 +89,7 @@ impl Heartbeat {
         .await
     }
 
-    /// Stops handlers whose lease is about to run out, by this machine's steady clock; needs no database.
+    /// Stops handlers whose lease is about to expire, by this machine's monotonic clock; needs no database.
     pub async fn watch(&self) {
         let tick =
             (self.options.lease / 50).clamp(Duration::from_millis(5), Duration::from_millis(250));
@@ -101,7 +101,7 @@ impl Heartbeat {
                 tracing::warn!(
                     table = self.queue.table().name,
                     stopped,
-                    "handlers stopped: their leases are running out"
+                    "leases about to expire without renewal; stopped their handlers"
                 );
             }
             metrics::gauge!("postrider_leases_held", "table" => self.queue.table().name)
@@ -114,24 +114,24 @@ impl Heartbeat {
         let every =
             (self.options.lease / 3).clamp(Duration::from_millis(500), Duration::from_secs(10));
         loop {
-            if let Err(error) = self.alive(every * 4).await {
-                tracing::debug!(%error, "no sign of life could be given");
+            if let Err(error) = self.beat(every * 4).await {
+                tracing::debug!(%error, "heartbeat failed; retrying");
             }
             tokio::time::sleep(every).await;
         }
     }
 
-    async fn alive(&self, ttl: Duration) -> Result<()> {
-        let sign = sqlx::query(ALIVE)
+    async fn beat(&self, ttl: Duration) -> Result<()> {
+        let sign = sqlx::query(UPSERT_WORKER)
             .bind(&self.worker)
             .bind(&self.options.name)
             .bind(self.queue.table().name)
             .bind(&self.kinds)
             .bind(ttl.as_secs_f64());
-        let mut held = ConnGuard::acquire(&self.side).await?;
-        let alive = with_timeout(self.options.patience(), async {
+        let mut held = ConnGuard::acquire(&self.worker_pool).await?;
+        let alive = with_timeout(self.options.call_timeout(), async {
             sign.execute(&mut *held).await?;
-            sqlx::query(FORGET_THE_LONG_DEAD)
+            sqlx::query(DELETE_STALE_WORKERS)
                 .execute(&mut *held)
                 .await?;
             Ok(())
@@ -140,36 +140,36 @@ impl Heartbeat {
         held.finish(alive)
     }
 
-    /// Takes the worker off the list.
-    pub async fn sign_off(&self) {
-        let leaving = with_timeout(self.options.patience(), async {
-            let gone = sqlx::query(GONE).bind(&self.worker);
-            Ok(gone.execute(&self.side).await?)
+    /// Removes the worker's row.
+    pub async fn deregister(&self) {
+        let leaving = with_timeout(self.options.call_timeout(), async {
+            let gone = sqlx::query(DELETE_WORKER).bind(&self.worker);
+            Ok(gone.execute(&self.worker_pool).await?)
         });
         if let Err(error) = leaving.await {
-            tracing::debug!(%error, "the worker stays on the list until it is forgotten");
+            tracing::debug!(%error, "could not deregister the worker; its row expires by itself");
         }
     }
 
-    /// Sees to ordering keys whose next item could not be made due with the settling.
+    /// Promotes the next item of ordering keys whose promotion failed at settling.
     pub async fn promote(&self, mut busy: mpsc::UnboundedReceiver<Vec<String>>) {
         if self.queue.table().ordering.is_none() {
             return std::future::pending().await;
         }
         let mut keys: Vec<String> = Vec::new();
-        let mut sweep = tokio::time::interval(SWEEP_EVERY);
+        let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
         loop {
             tokio::select! {
                 Some(more) = busy.recv() => keys.extend(more),
-                () = tokio::time::sleep(PROMOTE_AGAIN), if !keys.is_empty() => {
+                () = tokio::time::sleep(PROMOTE_RETRY_INTERVAL), if !keys.is_empty() => {
                     match self.promote_once(&keys).await {
                         Ok(still_busy) => keys = still_busy,
-                        Err(error) => tracing::debug!(%error, "ordering keys wait to be promoted"),
+                        Err(error) => tracing::debug!(%error, "could not promote ordering keys; retrying"),
                     }
                 }
                 _ = sweep.tick() => {
                     if let Err(error) = self.sweep().await {
-                        tracing::debug!(%error, "ordering keys were not swept");
+                        tracing::debug!(%error, "could not sweep ordering keys; retrying");
                     }
                 }
             }
@@ -178,9 +178,12 @@ impl Heartbeat {
 
     async fn promote_once(&self, keys: &[String]) -> Result<Vec<String>> {
         catch_panic("promoting", async {
-            let mut held = ConnGuard::acquire(&self.side).await?;
-            let busy =
-                with_timeout(self.options.patience(), self.queue.promote(&mut held, keys)).await;
+            let mut held = ConnGuard::acquire(&self.worker_pool).await?;
+            let busy = with_timeout(
+                self.options.call_timeout(),
+                self.queue.promote(&mut held, keys),
+            )
+            .await;
             held.finish(busy)
         })
         .await
@@ -188,9 +191,9 @@ impl Heartbeat {
 
     async fn sweep(&self) -> Result<()> {
         catch_panic("promoting", async {
-            let mut held = ConnGuard::acquire(&self.side).await?;
+            let mut held = ConnGuard::acquire(&self.worker_pool).await?;
             with_timeout(
-                self.options.patience(),
+                self.options.call_timeout(),
                 self.queue.promote_stranded(&mut held),
             )
             .await?;

@@ -1,30 +1,31 @@
-//! How a worker works. The defaults are fast for somebody who sets nothing.
+//! Worker options. The defaults are fast without tuning.
 
 use std::time::Duration;
 
 use crate::conn::MIN_CALL_TIMEOUT;
 use crate::{Error, Result};
 
-/// A worker's settings.
+/// Options of a [`Worker`](super::Worker).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerOptions {
-    /// A name for people, e.g. host and process.
+    /// Name shown to operators, e.g. host and process id.
     pub name: String,
-    /// How long a lease lasts; a worker that is lost is noticed after this long.
+    /// Duration of a lease; a lost worker is noticed after this long.
     pub lease: Duration,
-    /// At most so many items per claim, and per settling transaction.
+    /// Maximum number of items per claim and per settling transaction.
     pub batch: u32,
-    /// At most so many claimed items wait in memory for a handler. The worker uses less while handlers are slow.
+    /// Maximum number of claimed items that wait in memory for a handler. The worker prefetches less while handlers are
+    /// slow.
     pub prefetch: usize,
-    /// At most about so many bytes of payload are held.
+    /// Approximate maximum of payload bytes held in memory.
     pub prefetch_bytes: usize,
-    /// The shortest wait between two looks at an empty table.
+    /// Shortest interval between two polls of an empty table.
     pub poll_min: Duration,
-    /// The longest.
+    /// Longest interval between two polls of an empty table.
     pub poll_max: Duration,
-    /// How often to look for items whose worker was lost.
+    /// Interval between two searches for items whose worker was lost.
     pub rescue_every: Duration,
-    /// How long running handlers may go on after a stop.
+    /// How long running handlers may continue after a stop.
     pub grace: Duration,
 }
 
@@ -59,37 +60,40 @@ fn process_name() -> String {
 impl WorkerOptions {
     pub(super) fn validate(&self) -> Result<()> {
         if self.lease < Duration::from_millis(100) || self.lease > Duration::from_secs(86_400) {
-            return Err(Error::invalid("lease", "from 100 ms to a day"));
+            return Err(Error::invalid(
+                "lease",
+                "must be between 100 ms and one day",
+            ));
         }
         if self.batch == 0 || self.batch > 10_000 {
-            return Err(Error::invalid("batch", "from 1 to 10000"));
+            return Err(Error::invalid("batch", "must be between 1 and 10000"));
         }
         if self.prefetch == 0 || self.prefetch_bytes == 0 {
-            return Err(Error::invalid("prefetch", "at least 1"));
+            return Err(Error::invalid("prefetch", "must be at least 1"));
         }
         if self.poll_min.is_zero() || self.poll_max < self.poll_min {
             return Err(Error::invalid(
                 "poll",
-                "poll_min above 0, poll_max not below poll_min",
+                "poll_min must be greater than zero and poll_max at least poll_min",
             ));
         }
         if self.rescue_every.is_zero() {
-            return Err(Error::invalid("rescue_every", "more than nothing"));
+            return Err(Error::invalid("rescue_every", "must be greater than zero"));
         }
         Ok(())
     }
 
-    /// A lease is renewed when a third of it has passed.
+    /// Leases are renewed after a third of their duration.
     pub(super) fn renew_after(&self) -> Duration {
         self.lease / 3
     }
 
-    /// A call that the database has not answered for so long is given up: its leases are lost by then.
-    pub(super) fn patience(&self) -> Duration {
+    /// Deadline of a database call: after this long its leases are lost anyway.
+    pub(super) fn call_timeout(&self) -> Duration {
         self.lease.max(MIN_CALL_TIMEOUT)
     }
 
-    /// The watchdog stops a handler this long before its lease runs out.
+    /// The watchdog stops a handler this long before its lease expires.
     pub(super) fn margin(&self) -> Duration {
         (self.lease / 10).min(Duration::from_secs(5))
     }

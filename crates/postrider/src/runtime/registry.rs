@@ -1,4 +1,4 @@
-//! Which leases this worker holds, and until when: the watchdog's and the keeper's view.
+//! The leases that this worker holds, for renewal and the watchdog.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,16 +9,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::lease::Lease;
 
-struct Held {
+struct HeldLease {
     fence: i64,
-    /// When the claim or the last renewal was sent; the lease began no earlier.
+    /// When the claim or the last renewal was sent; the lease started no earlier.
     since: Instant,
     lost: CancellationToken,
 }
 
-/// The leases of one worker. Locks are held for moments only.
+/// The leases of one worker. Its lock is held for moments only.
 pub(super) struct Registry {
-    held: Mutex<HashMap<i64, Held>>,
+    held: Mutex<HashMap<i64, HeldLease>>,
 }
 
 impl Registry {
@@ -28,11 +28,11 @@ impl Registry {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<i64, Held>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<i64, HeldLease>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of new leases; for each, the token that says it is lost.
+    /// Adds leases; returns a token for each, cancelled when that lease is lost.
     pub fn add<'a>(
         &self,
         leases: impl Iterator<Item = &'a Lease>,
@@ -42,13 +42,13 @@ impl Registry {
         leases
             .map(|lease| {
                 let lost = CancellationToken::new();
-                let entry = Held {
+                let entry = HeldLease {
                     fence: lease.fence,
                     since,
                     lost: lost.clone(),
                 };
                 if let Some(older) = held.insert(lease.id, entry) {
-                    // Claimed again while an older claim of ours still ran: that one is over.
+                    // Claimed again while an older claim of ours was still running: the older one is lost.
                     older.lost.cancel();
                 }
                 lost
@@ -56,7 +56,7 @@ impl Registry {
             .collect()
     }
 
-    /// Forgets leases that were settled.
+    /// Removes leases that were settled.
     pub fn remove<'a>(&self, leases: impl Iterator<Item = &'a Lease>) {
         let mut held = self.lock();
         for lease in leases {
@@ -73,7 +73,7 @@ impl Registry {
         self.lock().len()
     }
 
-    /// Leases that began at least this long ago.
+    /// Returns id and fence of the leases that started at least this long ago.
     pub fn older_than(&self, age: Duration) -> Vec<(i64, i64)> {
         let now = Instant::now();
         let held = self.lock();
@@ -83,11 +83,12 @@ impl Registry {
             .collect()
     }
 
-    /// These were renewed by a statement sent at `since`, except those not in `kept`, which are lost.
+    /// Records the answer to a renewal sent at `since`: what isn't in `renewed` is lost. Returns the number of lost
+    /// leases.
     pub fn renewed(
         &self,
         keys: &[(i64, i64)],
-        kept: &std::collections::HashSet<i64>,
+        renewed: &std::collections::HashSet<i64>,
         since: Instant,
     ) -> usize {
         let mut lost = 0;
@@ -96,7 +97,7 @@ impl Registry {
             let Some(entry) = held.get_mut(id).filter(|entry| entry.fence == *fence) else {
                 continue;
             };
-            if kept.contains(id) {
+            if renewed.contains(id) {
                 entry.since = since;
             } else {
                 entry.lost.cancel();
@@ -106,7 +107,7 @@ impl Registry {
         lost
     }
 
-    /// Cancels what has been held for this long without a renewal; returns how many.
+    /// Cancels leases that weren't renewed for this long; returns their number.
     pub fn expire(&self, age: Duration) -> usize {
         let now = Instant::now();
         let held = self.lock();

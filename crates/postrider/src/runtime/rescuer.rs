@@ -1,7 +1,7 @@
-//! Finds items whose worker was lost and runs them, one at a time.
+//! Finds items whose worker was lost, and runs them one at a time.
 //!
-//! One at a time per process, because one of them may be what killed the worker: an innocent one that ran beside it
-//! becomes suspect once and never runs beside it again.
+//! One at a time per process, because one of them may have killed the worker: an innocent item that ran next to it
+//! becomes suspect once and never runs next to it again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,64 +10,64 @@ use sqlx::PgPool;
 use tokio::time::Instant;
 
 use super::executor::{Executor, Job};
-use super::worker_pool::spread;
+use super::worker_pool::jittered;
 use super::{Handler, WorkerOptions};
 use crate::Result;
-use crate::catch_panic::catch_panic;
 use crate::failure::{Category, Failure};
+use crate::internal::catch_panic;
 use crate::lease::{Item, Lease, ScanCursor, Suspect};
 
-/// Index entries read per look.
-const WINDOW: u32 = 5_000;
+/// Number of index entries read per scan.
+const SCAN_WINDOW: u32 = 5_000;
 
 pub(super) struct Rescuer {
     pub executor: Arc<Executor>,
-    /// Handlers that have used up their pool can't keep it from looking.
-    pub side: PgPool,
+    /// A separate pool, so handlers that exhaust theirs can't block a rescue.
+    pub worker_pool: PgPool,
     pub options: WorkerOptions,
     pub handlers: HashMap<String, Handler>,
-    pub other: Option<Handler>,
-    /// None: every kind.
+    pub fallback: Option<Handler>,
+    /// None means every kind.
     pub kinds: Option<Vec<String>>,
 }
 
 impl Rescuer {
-    /// Looks at the head of the table, and at one window further on, again and again until told to stop.
+    /// Scans the head of the table, and one window further on, until stopped.
     pub async fn run(self) {
         let stop = self.executor.stop.clone();
-        let mut further = ScanCursor::START;
+        let mut resume_at = ScanCursor::START;
         while stop
-            .run_until_cancelled(tokio::time::sleep(spread(self.options.rescue_every)))
+            .run_until_cancelled(tokio::time::sleep(jittered(self.options.rescue_every)))
             .await
             .is_some()
         {
-            match catch_panic("rescuing", self.rescue(further)).await {
-                Ok(next) => further = next,
-                Err(error) => tracing::debug!(%error, "rescue waits for the database"),
+            match catch_panic("rescuing", self.rescue(resume_at)).await {
+                Ok(next) => resume_at = next,
+                Err(error) => tracing::debug!(%error, "rescue failed; retrying"),
             }
         }
     }
 
-    async fn rescue(&self, further: ScanCursor) -> Result<ScanCursor> {
-        let next = self.look(ScanCursor::START).await?;
-        match (further, next) {
+    async fn rescue(&self, resume_at: ScanCursor) -> Result<ScanCursor> {
+        let next = self.scan(ScanCursor::START).await?;
+        match (resume_at, next) {
             (_, None) => Ok(ScanCursor::START),
             (ScanCursor::START, Some(second)) => Ok(second),
-            (further, Some(_)) => Ok(self.look(further).await?.unwrap_or(ScanCursor::START)),
+            (resume_at, Some(_)) => Ok(self.scan(resume_at).await?.unwrap_or(ScanCursor::START)),
         }
     }
 
-    /// Runs every suspect of one window; says where the next begins.
-    async fn look(&self, after: ScanCursor) -> Result<Option<ScanCursor>> {
-        let (Executor { queue, worker, .. }, side) = (&*self.executor, &self.side);
+    /// Runs every suspect of one window; returns where the next window starts.
+    async fn scan(&self, after: ScanCursor) -> Result<Option<ScanCursor>> {
+        let (Executor { queue, worker, .. }, worker_pool) = (&*self.executor, &self.worker_pool);
         let found = queue
-            .find_suspects(side, after, WINDOW, self.kinds.as_deref())
+            .find_suspects(worker_pool, after, SCAN_WINDOW, self.kinds.as_deref())
             .await?;
         let mut ids = found.ids;
         while !ids.is_empty() && !self.executor.stop.is_cancelled() {
             let sent = Instant::now();
             let Some(suspect) = queue
-                .claim_suspect(side, worker, self.options.lease, &ids)
+                .claim_suspect(worker_pool, worker, self.options.lease, &ids)
                 .await?
             else {
                 break;
@@ -78,9 +78,9 @@ impl Rescuer {
                     self.run_alone(lease, item, sent).await;
                     id
                 }
-                Suspect::GiveUp(lease, item) => {
+                Suspect::Exhausted(lease, item) => {
                     let id = lease.id();
-                    self.give_up(lease, item, sent).await;
+                    self.mark_dead(lease, item, sent).await;
                     id
                 }
             };
@@ -96,26 +96,26 @@ impl Rescuer {
             table = self.executor.queue.table().name,
             item = item.id,
             losses = item.losses,
-            "rescued"
+            "rescued an item of a lost worker"
         );
         if let Some(handler) = self.handler(&item.kind) {
             let job = self.job(lease, item, sent);
-            self.executor.flow.started(1);
+            self.executor.backpressure.started(1);
             self.executor.run(handler, vec![job]).await;
         }
     }
 
-    async fn give_up(&self, lease: Lease, item: Item, sent: Instant) {
+    async fn mark_dead(&self, lease: Lease, item: Item, sent: Instant) {
         let message = format!(
             "its worker was lost {} times; the item itself is the likely cause",
             item.losses
         );
         let failure = Failure::with_category("WORKER_LOST", Category::System, message);
-        tracing::error!(table = self.executor.queue.table().name, item = item.id, %failure, "given up");
+        tracing::error!(table = self.executor.queue.table().name, item = item.id, %failure, "item marked dead; see its dead letter");
         if let Some(handler) = self.handler(&item.kind) {
             let job = self.job(lease, item, sent);
-            self.executor.flow.started(1);
-            self.executor.give_up(handler, job, failure).await;
+            self.executor.backpressure.started(1);
+            self.executor.mark_dead(handler, job, failure).await;
         }
     }
 
@@ -127,7 +127,7 @@ impl Rescuer {
             .pop()
             .unwrap_or_default();
         let weight = item.weight();
-        self.executor.flow.took(1, weight);
+        self.executor.backpressure.claimed(1, weight);
         Job {
             lease,
             item,
@@ -137,6 +137,6 @@ impl Rescuer {
     }
 
     fn handler(&self, kind: &str) -> Option<&Handler> {
-        self.handlers.get(kind).or(self.other.as_ref())
+        self.handlers.get(kind).or(self.fallback.as_ref())
     }
 }

@@ -1,4 +1,4 @@
-//! Collects verdicts and settles them together: while one batch commits, the next one gathers.
+//! Collects verdicts and settles them together: while one batch commits, the next one collects.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,55 +10,55 @@ use tokio_util::sync::CancellationToken;
 use super::backpressure::Backpressure;
 use super::registry::Registry;
 use crate::Error;
-use crate::catch_panic::catch_panic;
 use crate::conn::{IDLE_TIMEOUT, StickyConn};
+use crate::internal::catch_panic;
 use crate::lease::{Outcome, Queue, Settled, Settlement, WorkTable};
 
-const FIRST_WAIT: Duration = Duration::from_millis(50);
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+const MIN_BACKOFF: Duration = Duration::from_millis(50);
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
 pub(super) struct Settler {
     pub queue: Queue,
     pub connection: StickyConn,
     pub worker: String,
-    pub flow: Arc<Backpressure>,
+    pub backpressure: Arc<Backpressure>,
     pub registry: Arc<Registry>,
     pub settlements: mpsc::UnboundedReceiver<Settlement>,
     pub busy_keys: mpsc::UnboundedSender<Vec<String>>,
-    pub most: usize,
-    /// The database has not come back in time: leave the rest to the leases.
+    pub max_batch: usize,
+    /// Cancelled when the database didn't come back in time: leave the rest to their leases.
     pub give_up: CancellationToken,
 }
 
 impl Settler {
     /// Settles until no sender is left.
     pub async fn run(mut self) {
-        let mut batch = Vec::with_capacity(self.most);
+        let mut batch = Vec::with_capacity(self.max_batch);
         while self.next(&mut batch).await > 0 {
             self.settle(&mut batch).await;
             self.registry
                 .remove(batch.iter().map(|settlement| &settlement.lease));
-            self.flow.settled(batch.len());
+            self.backpressure.settled(batch.len());
             batch.clear();
         }
     }
 
-    /// The connection is given back when nothing is to be settled for a while.
+    /// Releases the connection when there is nothing to settle for a while.
     async fn next(&mut self, batch: &mut Vec<Settlement>) -> usize {
         if self.connection.is_held() {
-            let receiving = self.settlements.recv_many(batch, self.most);
+            let receiving = self.settlements.recv_many(batch, self.max_batch);
             match tokio::time::timeout(IDLE_TIMEOUT, receiving).await {
                 Ok(received) => return received,
                 Err(_) => self.connection.release(),
             }
         }
-        self.settlements.recv_many(batch, self.most).await
+        self.settlements.recv_many(batch, self.max_batch).await
     }
 
     async fn settle(&mut self, batch: &mut [Settlement]) {
         match self.persist(batch).await {
             Ok(settled) => self.count(batch, settled),
-            // One that the database refuses must not keep the others from being settled.
+            // A rejected settlement must not keep the others from being settled.
             Err(error) if batch.len() > 1 && !error.is_transient() => {
                 for settlement in batch {
                     let alone = std::slice::from_mut(settlement);
@@ -74,18 +74,18 @@ impl Settler {
         }
     }
 
-    /// Repeats while the database is away.
+    /// Retries while the database is unavailable.
     async fn persist(&mut self, batch: &[Settlement]) -> crate::Result<Settled> {
-        let mut wait = FIRST_WAIT;
+        let mut wait = MIN_BACKOFF;
         loop {
             let settling = self
                 .queue
                 .settle_batch(&mut self.connection, &self.worker, batch);
             match catch_panic("settling", settling).await {
                 Err(error) if error.is_transient() => {
-                    tracing::warn!(%error, table = self.queue.table().name, items = batch.len(), "settling waits");
+                    tracing::warn!(%error, table = self.queue.table().name, items = batch.len(), "settling failed because the database is unavailable; retrying");
                     tokio::select! {
-                        () = tokio::time::sleep(wait) => wait = (wait * 2).min(LONGEST_WAIT),
+                        () = tokio::time::sleep(wait) => wait = (wait * 2).min(MAX_BACKOFF),
                         () = self.give_up.cancelled() => return Err(error),
                     }
                 }
@@ -104,30 +104,30 @@ impl Settler {
                 Outcome::Done => done += 1,
                 _ => count_settled(self.queue.table(), &settlement.outcome, 1),
             }
-            settlement.told.tell();
+            settlement.after_commit.run();
         }
         if done > 0 {
             count_settled(self.queue.table(), &Outcome::Done, done);
         }
         if !settled.lost.is_empty() {
-            // After a broken connection this can also mean that the first try had committed.
+            // After a broken connection, this can also mean that the first try had committed.
             metrics::counter!("postrider_leases_lost_total", "table" => table)
                 .increment(settled.lost.len() as u64);
             tracing::warn!(
                 table,
                 items = settled.lost.len(),
-                "leases were lost before settling; nothing was changed"
+                "leases lost before settling; their results were discarded"
             );
         }
         if !settled.busy_keys.is_empty() {
-            // The receiver lives as long as the worker; without it, the sweep finds them.
+            // The receiver lives as long as the worker; without it, the periodic sweep finds the keys.
             let _ = self.busy_keys.send(settled.busy_keys);
         }
         if batch
             .iter()
             .any(|settlement| settlement.lease.ordering_key.is_some())
         {
-            self.flow.hint.notify_one();
+            self.backpressure.hint.notify_one();
         }
     }
 
@@ -136,12 +136,12 @@ impl Settler {
             %error,
             table = self.queue.table().name,
             item = settlement.lease.id(),
-            "could not be settled; it is tried again when its lease has run out"
+            "settling failed; the item is retried when its lease expires"
         );
     }
 }
 
-/// Marks settled items in the metrics.
+/// Counts settled items in the metrics.
 pub(super) fn count_settled(table: &'static WorkTable, outcome: &Outcome, items: u64) {
     metrics::counter!("postrider_settled_total", "table" => table.name, "outcome" => name(outcome))
         .increment(items);
@@ -153,6 +153,6 @@ const fn name(outcome: &Outcome) -> &'static str {
         Outcome::Retry { .. } => "retry",
         Outcome::Snooze { .. } => "snooze",
         Outcome::Dead { .. } | Outcome::Abandoned { .. } => "dead",
-        Outcome::GiveBack => "given_back",
+        Outcome::Release => "given_back",
     }
 }

@@ -1,4 +1,4 @@
-//! What a handler says about an item.
+//! A handler's answer for an item.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,26 +10,26 @@ use super::BoxError;
 use super::batch_effect::Value;
 use crate::failure::Failure;
 
-/// A handler's verdict: closed, so that every consequence is decided in one place.
+/// A handler's verdict. Closed, so that every consequence is decided in one place.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
-    /// It is done.
+    /// The item is done.
     Done,
-    /// It failed; the policy says when and whether it is tried again, unless the failure is permanent.
+    /// The attempt failed. The retry policy decides whether and when to try again, unless the failure is permanent.
     Retry {
         /// What went wrong.
         failure: Failure,
-        /// The wait that the other side asked for (Retry-After), instead of the policy's.
+        /// The delay that the other party asked for (`Retry-After`); overrides the policy's.
         after: Option<Duration>,
     },
-    /// Not now; later, at no cost.
+    /// Not now: try again later, without spending an attempt.
     Snooze(Duration),
-    /// It failed for good.
+    /// The item failed permanently and becomes a dead letter.
     Dead(Failure),
 }
 
 impl Verdict {
-    /// A failure that the policy decides on.
+    /// A failed attempt, left to the retry policy.
     #[must_use]
     pub const fn retry(failure: Failure) -> Self {
         Self::Retry {
@@ -39,7 +39,7 @@ impl Verdict {
     }
 }
 
-/// Writes of the handler's own that commit together with the settling, or not at all.
+/// Writes that commit together with the settlement, or not at all.
 pub type Effect =
     Box<dyn for<'t> FnOnce(&'t mut PgConnection) -> BoxFuture<'t, Result<(), BoxError>> + Send>;
 
@@ -47,17 +47,20 @@ pub type Effect =
 pub struct Handled {
     pub(super) verdict: Verdict,
     pub(super) effect: Option<Effect>,
-    pub(super) carries: Option<Value>,
+    pub(super) value: Option<Value>,
 }
 
 impl Handled {
-    /// With writes that share the settling's transaction. They are rolled back if the lease is lost.
+    /// Adds writes that share the settlement's transaction. They are rolled back if the lease is lost.
     ///
-    /// ```ignore
+    /// ```no_run
+    /// # use postrider::{Handled, Verdict};
+    /// # fn example(id: i64) -> Handled {
     /// Handled::from(Verdict::Done).with(move |tx| Box::pin(async move {
     ///     sqlx::query("update invoice set sent = true where id = $1").bind(id).execute(tx).await?;
     ///     Ok(())
     /// }))
+    /// # }
     /// ```
     #[must_use]
     pub fn with<F>(mut self, effect: F) -> Self
@@ -70,11 +73,11 @@ impl Handled {
         self
     }
 
-    /// With a value that [`Handler::batch_effect`](super::Handler::batch_effect) writes: one statement for many
-    /// items, in one transaction with their settlings. It is not written if the lease is lost.
+    /// Adds a value for [`Handler::batch_effect`](super::Handler::batch_effect), which writes the values of many items
+    /// with one statement, in the transaction that settles them. It isn't written if the lease is lost.
     #[must_use]
     pub fn with_value<T: Send + Sync + 'static>(mut self, value: T) -> Self {
-        self.carries = Some(Arc::new(value));
+        self.value = Some(Arc::new(value));
         self
     }
 }
@@ -84,7 +87,7 @@ impl From<Verdict> for Handled {
         Self {
             verdict,
             effect: None,
-            carries: None,
+            value: None,
         }
     }
 }
@@ -94,7 +97,7 @@ impl std::fmt::Debug for Handled {
         f.debug_struct("Handled")
             .field("verdict", &self.verdict)
             .field("effect", &self.effect.is_some())
-            .field("carries", &self.carries.is_some())
+            .field("value", &self.value.is_some())
             .finish()
     }
 }

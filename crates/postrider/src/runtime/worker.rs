@@ -1,17 +1,19 @@
-//! Puts the parts together, and takes them apart in order.
+//! Starts the parts of a worker, and stops them in order.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use sqlx::PgPool;
-use tokio::sync::{Mutex, mpsc};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::{Mutex, mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
-use super::backpressure::{Backpressure, Depth};
-use super::batch_effect::BatchEffect;
-use super::claimer::{Claimer, Help, Room, Routes};
+use super::backpressure::{Backpressure, PrefetchDepth};
+use super::batch_effect::{BatchEffect, PendingEffect};
+use super::claimer::{Claimer, Prefetch, Routes, SecondClaimer};
 use super::executor::{Executor, Job};
 use super::fast_path::FastPath;
 use super::heartbeat::Heartbeat;
@@ -20,252 +22,254 @@ use super::rescuer::Rescuer;
 use super::settler::Settler;
 use super::{Handler, WorkerOptions, WorkerPool};
 use crate::conn::StickyConn;
-use crate::lease::{Kinds, Queue, WorkTable};
+use crate::lease::{Kinds, Queue, Settlement, WorkTable};
 use crate::{Error, Result};
 
 /// How long the last verdicts may wait for the database when the worker stops.
-const LAST_SETTLE: Duration = Duration::from_secs(10);
+const FINAL_SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A worker over one table. Build it, then [`Worker::run`] it.
+/// Runs handlers over the items of one table.
+///
+/// ```no_run
+/// use postrider::prelude::*;
+///
+/// # async fn example(pool: sqlx::PgPool) -> postrider::Result<()> {
+/// let send = Handler::new(|item: Item| async move {
+///     let address: String = item.read()?;
+///     println!("to {address}");
+///     Ok(Verdict::Done)
+/// });
+/// let worker = Worker::new(pool, &OUTBOX)?.handle("emails", send);
+/// worker.run(CancellationToken::new()).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Worker {
     pool: PgPool,
     queue: Queue,
     options: WorkerOptions,
     handlers: HashMap<String, Handler>,
-    other: Option<Handler>,
-    ahead: Option<FastPath>,
-    side: Option<WorkerPool>,
+    fallback: Option<Handler>,
+    fast_path: Option<FastPath>,
+    worker_pool: Option<WorkerPool>,
 }
 
 impl Worker {
-    /// A worker over this table, without handlers yet.
+    /// Creates a worker over this table, without handlers yet.
     pub fn new(pool: PgPool, table: &'static WorkTable) -> Result<Self> {
         Ok(Self {
             pool,
             queue: Queue::new(table)?,
             options: WorkerOptions::default(),
             handlers: HashMap::new(),
-            other: None,
-            ahead: None,
-            side: None,
+            fallback: None,
+            fast_path: None,
+            worker_pool: None,
         })
     }
 
-    /// Other settings than the default ones.
+    /// Replaces the default options.
     #[must_use]
     pub fn options(mut self, options: WorkerOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// Claims, renews and settles on these connections, which other workers use, too.
+    /// Claims, renews and settles on a pool shared with other workers, instead of one of its own.
     #[must_use]
-    pub fn with_pool(mut self, side: &WorkerPool) -> Self {
-        self.side = Some(side.clone());
+    pub fn with_pool(mut self, worker_pool: &WorkerPool) -> Self {
+        self.worker_pool = Some(worker_pool.clone());
         self
     }
 
-    /// Handles items of this kind.
+    /// Registers the handler of a kind.
     #[must_use]
     pub fn handle(mut self, kind: impl Into<String>, handler: Handler) -> Self {
         self.handlers.insert(kind.into(), handler);
         self
     }
 
-    /// Handles every other kind, or all items of a table that knows no kinds.
+    /// Registers the handler of every other kind, or of all items if the table has no kinds.
     #[must_use]
     pub fn handle_others(mut self, handler: Handler) -> Self {
-        self.other = Some(handler);
+        self.fallback = Some(handler);
         self
     }
 
-    /// The kinds that have a handler by name.
-    pub(crate) fn kinds_of_its_own(&self) -> Vec<String> {
+    /// The kinds registered by name.
+    pub(crate) fn registered_kinds(&self) -> Vec<String> {
         self.handlers.keys().cloned().collect()
     }
 
-    /// Called before each claim: finishes items that need no lease, because nothing is done for them but a change of their
-    /// own rows, and says how many. Its statement must leave alone what is leased or finished. Claims wait for it.
+    /// Registers a fast path that runs before each claim. It finishes items that need no lease, because nothing but
+    /// their own rows changes, and returns their number. Its statement must skip leased and finished items. Claims wait
+    /// for it.
     #[must_use]
-    pub fn before_claim<F>(mut self, go: impl Fn() -> F + Send + Sync + 'static) -> Self
+    pub fn before_claim<F>(mut self, run: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<u64>> + Send + 'static,
     {
-        self.ahead = Some(FastPath::new(go));
+        self.fast_path = Some(FastPath::new(run));
         self
     }
 
-    /// Works until `stop`, then finishes or gives back what it holds. An error only if it can't work at all.
+    /// Runs until `stop`, then finishes or releases what it holds. Fails only if it can't work at all.
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
         self.options.validate()?;
         let kinds = self.kinds()?;
-        // Whoever drops this future stops its parts: nothing must be claimed that nobody renews.
+        // If this future is dropped, its parts stop: nothing may be claimed that nobody renews.
         let stop = stop.child_token();
-        let _dropped = stop.clone().drop_guard();
-        let listed = match &kinds {
-            Kinds::Only(kinds) => Some(kinds.clone()),
-            Kinds::Any | Kinds::Except(_) => None,
-        };
-        let (settle, settlements) = mpsc::unbounded_channel();
-        let (together, joints) = mpsc::unbounded_channel();
-        let (busy_keys, busy) = mpsc::unbounded_channel();
-        let kill = CancellationToken::new();
-        let give_up = CancellationToken::new();
-        // Nor must a handler go on whose lease nobody renews or watches, or a settling that nobody ends.
-        let _killed = kill.clone().drop_guard();
-        let _given_up = give_up.clone().drop_guard();
-        let executor = Arc::new(Executor {
-            queue: self.queue.clone().patience(self.options.patience()),
-            pool: self.pool.clone(),
-            worker: short_id(),
-            flow: Arc::new(Backpressure::default()),
-            registry: Arc::new(Registry::new()),
-            settle,
-            together,
-            busy_keys: busy_keys.clone(),
-            patience: self.options.patience(),
-            stop: stop.clone(),
-            kill: kill.clone(),
-        });
-        let side = self.side.unwrap_or_else(|| WorkerPool::new(&self.pool));
-        let mut hints = side.hints().about(self.queue.table());
-        let side = side.pool().clone();
-        let keeper = Arc::new(Heartbeat {
-            queue: self.queue.clone(),
-            side: side.clone(),
-            registry: Arc::clone(&executor.registry),
-            options: self.options.clone(),
-            worker: executor.worker.clone(),
-            kinds: listed.clone(),
-        });
-        // Aborted when this function ends, in whatever way.
-        let _background = [
-            background({
-                let keeper = Arc::clone(&keeper);
-                async move { keeper.renew().await }
-            }),
-            background({
-                let keeper = Arc::clone(&keeper);
-                async move { keeper.watch().await }
-            }),
-            background({
-                let keeper = Arc::clone(&keeper);
-                async move { keeper.heartbeat().await }
-            }),
-            background({
-                let keeper = Arc::clone(&keeper);
-                async move { keeper.promote(busy).await }
-            }),
-            background({
-                let flow = Arc::clone(&executor.flow);
-                async move {
-                    while hints.changed().await.is_ok() {
-                        flow.hint.notify_one();
-                    }
-                }
-            }),
-        ];
-        let settler = tokio::spawn(
-            Settler {
-                queue: executor.queue.clone(),
-                connection: StickyConn::new(side.clone()),
-                worker: executor.worker.clone(),
-                flow: Arc::clone(&executor.flow),
-                registry: Arc::clone(&executor.registry),
-                settlements,
-                busy_keys,
-                most: self.options.batch as usize,
-                give_up: give_up.clone(),
-            }
-            .run(),
-        );
-
-        // Handlers wait for it; it ends with the last of them.
-        tokio::spawn(
-            BatchEffect {
-                queue: executor.queue.clone(),
-                pool: self.pool.clone(),
-                worker: executor.worker.clone(),
-                patience: self.options.patience(),
-                busy_keys: executor.busy_keys.clone(),
-                joints,
-                most: self.options.batch as usize,
-            }
-            .run(),
-        );
-
-        let consumers = TaskTracker::new();
-        let mut concurrency = 0;
-        let mut route = |handler: &Handler| {
-            concurrency += handler.concurrency * handler.most();
-            spawn_consumers(&consumers, &executor, handler)
-        };
-        let routes = Routes {
-            by_kind: self
-                .handlers
-                .iter()
-                .map(|(kind, handler)| (kind.clone(), route(handler)))
-                .collect(),
-            other: self.other.as_ref().map(&mut route),
-        };
-        let rescuer = Rescuer {
-            executor: Arc::clone(&executor),
-            side: side.clone(),
-            options: self.options.clone(),
-            handlers: self.handlers,
-            other: self.other,
-            kinds: listed,
-        };
-        consumers.spawn(rescuer.run());
-        consumers.close();
-        let claimer = Claimer {
-            executor: Arc::clone(&executor),
-            side: side.clone(),
-            room: std::sync::Mutex::new(Room {
-                depth: Depth::new(
-                    concurrency.min(self.options.prefetch),
-                    self.options.prefetch,
-                ),
-                filled: None,
-            }),
-            most_held: 2 * self.options.prefetch + concurrency,
-            options: self.options.clone(),
-            kinds,
-            routes,
-            ahead: self.ahead,
-            help: Help::default(),
-        };
-        drop(executor);
-
-        // Ends with `stop`, or because there is nothing to claim from any more. Its routes go with it, and the
-        // consumers end when they have seen the last job.
+        let _stop_on_drop = stop.clone().drop_guard();
+        let (claimer, running) = self.start(kinds, &stop);
+        // Ends with `stop`, or because the pool is closed. It owns the routes, so the consumers end after the last job.
         let result = claimer.run().await;
         stop.cancel();
-        if tokio::time::timeout(self.options.grace, consumers.wait())
-            .await
-            .is_err()
-        {
-            kill.cancel();
-            consumers.wait().await;
-        }
-        // The consumers held the last ways to the settler.
-        let mut settler = settler;
-        if tokio::time::timeout(LAST_SETTLE, &mut settler)
-            .await
-            .is_err()
-        {
-            give_up.cancel();
-            settler.await.map_err(|_| Error::Stopped("the settler"))?;
-        }
-        keeper.sign_off().await;
+        running.shut_down().await?;
         result
     }
 
+    fn start(self, kinds: Kinds, stop: &CancellationToken) -> (Claimer, Running) {
+        let (settle, settlements) = mpsc::unbounded_channel();
+        let (batch_effects, pending) = mpsc::unbounded_channel();
+        let (busy_keys, busy) = mpsc::unbounded_channel();
+        let (abort, stop_settling) = (CancellationToken::new(), CancellationToken::new());
+        let executor = Arc::new(Executor {
+            queue: self.queue.clone().call_timeout(self.options.call_timeout()),
+            pool: self.pool.clone(),
+            worker: short_id(),
+            backpressure: Arc::new(Backpressure::default()),
+            registry: Arc::new(Registry::new()),
+            settle,
+            batch_effects,
+            busy_keys,
+            call_timeout: self.options.call_timeout(),
+            stop: stop.clone(),
+            abort: abort.clone(),
+        });
+        let shared = self
+            .worker_pool
+            .clone()
+            .unwrap_or_else(|| WorkerPool::new(&self.pool));
+        let hints = shared.hints().subscribe(self.queue.table());
+        let worker_pool = shared.pool().clone();
+        let heartbeat = Arc::new(Heartbeat {
+            queue: self.queue.clone(),
+            worker_pool: worker_pool.clone(),
+            registry: Arc::clone(&executor.registry),
+            options: self.options.clone(),
+            worker: executor.worker.clone(),
+            kinds: listed(&kinds),
+        });
+        let background =
+            spawn_background(&heartbeat, busy, hints, Arc::clone(&executor.backpressure));
+        let settler = self.spawn_settler(&executor, &worker_pool, settlements, &stop_settling);
+        self.spawn_batch_effect(&executor, pending);
+        let consumers = TaskTracker::new();
+        let grace = self.options.grace;
+        let claimer = self.start_claimer(executor, worker_pool, kinds, &consumers);
+        consumers.close();
+        let running = Running {
+            consumers,
+            settler,
+            heartbeat,
+            grace,
+            abort: abort.drop_guard(),
+            stop_settling: stop_settling.drop_guard(),
+            _background: background,
+        };
+        (claimer, running)
+    }
+
+    fn spawn_settler(
+        &self,
+        executor: &Executor,
+        worker_pool: &PgPool,
+        settlements: mpsc::UnboundedReceiver<Settlement>,
+        give_up: &CancellationToken,
+    ) -> JoinHandle<()> {
+        let settler = Settler {
+            queue: executor.queue.clone(),
+            connection: StickyConn::new(worker_pool.clone()),
+            worker: executor.worker.clone(),
+            backpressure: Arc::clone(&executor.backpressure),
+            registry: Arc::clone(&executor.registry),
+            settlements,
+            busy_keys: executor.busy_keys.clone(),
+            max_batch: self.options.batch as usize,
+            give_up: give_up.clone(),
+        };
+        tokio::spawn(settler.run())
+    }
+
+    /// Handlers wait for it; it ends with the last of them.
+    fn spawn_batch_effect(
+        &self,
+        executor: &Executor,
+        pending: mpsc::UnboundedReceiver<PendingEffect>,
+    ) {
+        let batch_effect = BatchEffect {
+            queue: executor.queue.clone(),
+            pool: self.pool.clone(),
+            worker: executor.worker.clone(),
+            call_timeout: self.options.call_timeout(),
+            busy_keys: executor.busy_keys.clone(),
+            pending,
+            max_batch: self.options.batch as usize,
+        };
+        tokio::spawn(batch_effect.run());
+    }
+
+    /// Spawns the consumers and the rescuer, and returns the claimer that feeds them.
+    fn start_claimer(
+        self,
+        executor: Arc<Executor>,
+        worker_pool: PgPool,
+        kinds: Kinds,
+        consumers: &TaskTracker,
+    ) -> Claimer {
+        let mut concurrency = 0;
+        let mut route = |handler: &Handler| {
+            concurrency += handler.concurrency * handler.max_batch();
+            spawn_consumers(consumers, &executor, handler)
+        };
+        let by_kind = self.handlers.iter();
+        let routes = Routes {
+            by_kind: by_kind
+                .map(|(kind, handler)| (kind.clone(), route(handler)))
+                .collect(),
+            fallback: self.fallback.as_ref().map(&mut route),
+        };
+        let rescuer = Rescuer {
+            executor: Arc::clone(&executor),
+            worker_pool: worker_pool.clone(),
+            options: self.options.clone(),
+            handlers: self.handlers,
+            fallback: self.fallback,
+            kinds: listed(&kinds),
+        };
+        consumers.spawn(rescuer.run());
+        let prefetch = self.options.prefetch;
+        Claimer {
+            executor,
+            worker_pool,
+            prefetch: std::sync::Mutex::new(Prefetch {
+                depth: PrefetchDepth::new(concurrency.min(prefetch), prefetch),
+                filled_at: None,
+            }),
+            max_held: 2 * prefetch + concurrency,
+            options: self.options,
+            kinds,
+            routes,
+            fast_path: self.fast_path,
+            second_claimer: SecondClaimer::default(),
+        }
+    }
+
     fn kinds(&self) -> Result<Kinds> {
-        match (&self.other, self.handlers.is_empty()) {
+        match (&self.fallback, self.handlers.is_empty()) {
             (Some(_), _) => Ok(Kinds::Any),
-            (None, false) => Ok(Kinds::Only(self.handlers.keys().cloned().collect())),
+            (None, false) => Ok(Kinds::Only(self.registered_kinds())),
             (None, true) => Err(Error::invalid(
                 "worker",
                 "it has no handler; add one with handle or handle_others",
@@ -274,7 +278,48 @@ impl Worker {
     }
 }
 
-/// Starts as many consumers as the handler allows calls at once; returns the way to them.
+/// Everything but the claimer. Dropping it aborts handlers, settling and background tasks: none may go on unwatched.
+struct Running {
+    consumers: TaskTracker,
+    settler: JoinHandle<()>,
+    heartbeat: Arc<Heartbeat>,
+    grace: Duration,
+    abort: DropGuard,
+    stop_settling: DropGuard,
+    _background: [AbortOnDropHandle<()>; 5],
+}
+
+impl Running {
+    /// Waits for the handlers, then for their verdicts, each for a limited time.
+    async fn shut_down(mut self) -> Result<()> {
+        let handled = tokio::time::timeout(self.grace, self.consumers.wait()).await;
+        drop(self.abort);
+        if handled.is_err() {
+            self.consumers.wait().await;
+        }
+        // The consumers held the last senders to the settler.
+        if tokio::time::timeout(FINAL_SETTLE_TIMEOUT, &mut self.settler)
+            .await
+            .is_err()
+        {
+            drop(self.stop_settling);
+            let settled = self.settler.await;
+            settled.map_err(|_| Error::Stopped("the settler"))?;
+        }
+        self.heartbeat.deregister().await;
+        Ok(())
+    }
+}
+
+/// The kinds to list in `postrider.worker`; None means every kind.
+fn listed(kinds: &Kinds) -> Option<Vec<String>> {
+    match kinds {
+        Kinds::Only(kinds) => Some(kinds.clone()),
+        Kinds::Any | Kinds::Except(_) => None,
+    }
+}
+
+/// Spawns one task per concurrent call of the handler; returns the channel to them.
 fn spawn_consumers(
     consumers: &TaskTracker,
     executor: &Arc<Executor>,
@@ -286,7 +331,7 @@ fn spawn_consumers(
         let (executor, handler, jobs) = (Arc::clone(executor), handler.clone(), Arc::clone(&jobs));
         consumers.spawn(async move { executor.consume(&handler, &jobs).await });
     }
-    // At the stop all of them may be busy: one more gives back what waits.
+    // At the stop all of them may be busy: one more releases what waits.
     let (executor, handler) = (Arc::clone(executor), handler.clone());
     consumers.spawn(async move {
         executor.stop.cancelled().await;
@@ -295,8 +340,26 @@ fn spawn_consumers(
     sender
 }
 
-fn background(task: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle<()> {
-    AbortOnDropHandle::new(tokio::spawn(task))
+/// Spawns what runs next to the handlers; aborted on drop.
+fn spawn_background(
+    heartbeat: &Arc<Heartbeat>,
+    busy: mpsc::UnboundedReceiver<Vec<String>>,
+    mut hints: watch::Receiver<()>,
+    backpressure: Arc<Backpressure>,
+) -> [AbortOnDropHandle<()>; 5] {
+    let spawn = |task| AbortOnDropHandle::new(tokio::spawn(task));
+    let [renewing, watching, beating, promoting] = [(); 4].map(|()| Arc::clone(heartbeat));
+    [
+        spawn(Box::pin(async move { renewing.renew().await }) as BoxFuture<'static, ()>),
+        spawn(Box::pin(async move { watching.watch().await })),
+        spawn(Box::pin(async move { beating.heartbeat().await })),
+        spawn(Box::pin(async move { promoting.promote(busy).await })),
+        spawn(Box::pin(async move {
+            while hints.changed().await.is_ok() {
+                backpressure.hint.notify_one();
+            }
+        })),
+    ]
 }
 
 /// Eight characters: they are written to every leased row.

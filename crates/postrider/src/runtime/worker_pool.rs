@@ -1,4 +1,4 @@
-//! Connections that handlers can't use up.
+//! Connections reserved for workers, which handlers can't exhaust.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,65 +7,66 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{Executor, PgPool};
 use tokio::sync::OnceCell;
 
-use crate::pool::{self, shares_sessions};
-use crate::wake::Hints;
+use crate::internal::pool::{self, shares_sessions};
+use crate::wake::hints::Hints;
 
-/// As many as ten busy workers use at once: each claims twice at a time and settles; two more serve those that renew, rescue
-/// and give signs of life.
-const MOST: u32 = 32;
+/// Enough for ten busy workers: each claims twice at a time and settles; two more serve renewal, rescue and heartbeat.
+const MAX_CONNECTIONS: u32 = 32;
 
-/// One listens, one works.
-const LEAST: u32 = 2;
+/// One to listen, one to work.
+const MIN_CONNECTIONS: u32 = 2;
 
-/// After a rush there are more than needed, and all are used in turn: they go by their age.
+/// After a burst there are more connections than needed, and all are used in turn, so they are closed by age.
 const LIFETIME: Duration = Duration::from_secs(300);
 
-/// What is done on them is a few statements over and over, each with one good plan: along its index, whatever the server
-/// believes of the table just now. So it is made once and kept, and no other is considered. Behind a pooler that hands sessions
-/// on the settings would go with them to whoever comes next; there every plan is the server's to choose.
-const ONE_PLAN: &str = "
+/// Workers repeat a few statements, each with one good plan: along its index, whatever the statistics say at the
+/// moment. So the plan is made once and pinned. Behind a pooler that shares sessions, the settings would leak to other
+/// clients; there, the server chooses every plan.
+const PIN_PLANS: &str = "
 select set_config(name, setting, false) from (values
     ('plan_cache_mode', 'force_generic_plan'), ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'),
     ('enable_sort', 'off'), ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off')) s(name, setting)";
 
-/// How long to wait for two connections more, to find out whether there is such a pooler.
-const FIND_OUT: Duration = Duration::from_secs(2);
+/// How long to wait for the two connections that detect such a pooler.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The connections on which workers claim, renew and settle, beside the pool that their handlers use. They are made when
-/// they are needed. A worker has some of its own unless it is given these: [`super::Worker::with_pool`].
+/// Connections on which workers claim, renew and settle, separate from the pool that handlers use. They are opened on
+/// demand. A worker has its own unless it shares one: [`Worker::with_pool`](super::Worker::with_pool).
 #[derive(Debug, Clone)]
 pub struct WorkerPool {
     pool: PgPool,
-    /// For all workers on one of the connections.
+    /// One connection listens for all workers.
     hints: Hints,
 }
 
 impl WorkerPool {
-    /// Connections to where this pool leads, 32 at most. Several workers of one database can share them.
+    /// Creates a pool of at most 32 connections to the same database. Several workers can share it.
     #[must_use]
     pub fn new(pool: &PgPool) -> Self {
-        Self::with_max_connections(pool, MOST)
+        Self::with_max_connections(pool, MAX_CONNECTIONS)
     }
 
-    /// The same with another limit. Workers go on with fewer than they would like to have, from two on; they take turns.
+    /// Creates a pool with another maximum. Workers get by with two connections and more; they take turns.
     #[must_use]
     pub fn with_max_connections(pool: &PgPool, connections: u32) -> Self {
         let options = pool.connect_options();
-        let own = Arc::new(OnceCell::new());
-        let side = pool::options()
-            .max_connections(connections.max(LEAST))
+        let detected = Arc::new(OnceCell::new());
+        let worker_pool = pool::options()
+            .max_connections(connections.max(MIN_CONNECTIONS))
             .max_lifetime(LIFETIME)
             .idle_timeout(LIFETIME)
             .acquire_timeout(Duration::from_secs(5))
             .after_connect({
                 let options = Arc::clone(&options);
                 move |connection, _| {
-                    let (own, options) = (Arc::clone(&own), Arc::clone(&options));
+                    let (detected, options) = (Arc::clone(&detected), Arc::clone(&options));
                     Box::pin(async move {
-                        let told = own.get_or_try_init(|| has_own_sessions(&options)).await;
-                        // Where there is no telling now, this connection does without.
-                        if matches!(told, Ok(true)) {
-                            connection.execute(ONE_PLAN).await?;
+                        let own = detected
+                            .get_or_try_init(|| has_own_sessions(&options))
+                            .await;
+                        // If detection fails, this connection does without.
+                        if matches!(own, Ok(true)) {
+                            connection.execute(PIN_PLANS).await?;
                         }
                         Ok(())
                     })
@@ -73,8 +74,8 @@ impl WorkerPool {
             })
             .connect_lazy_with(options.as_ref().clone());
         Self {
-            hints: Hints::of(side.clone()),
-            pool: side,
+            hints: Hints::new(worker_pool.clone()),
+            pool: worker_pool,
         }
     }
 
@@ -87,15 +88,15 @@ impl WorkerPool {
     }
 }
 
-/// This long, or by chance up to a fifth less. Workers that begin together would else look at the same moments for ever, each on
-/// a connection of its own.
-pub(super) fn spread(time: Duration) -> Duration {
+/// This duration, minus a random part of up to a fifth. Workers started together would otherwise poll at the same
+/// moments forever.
+pub(super) fn jittered(time: Duration) -> Duration {
     time.mul_f64(1.0 - 0.2 * rand::random::<f64>())
 }
 
-/// Does each connection have a session to itself? An error if there is no telling: no connection to spare, or a slow server.
+/// Returns whether each connection has a session of its own. Fails if that can't be determined now.
 async fn has_own_sessions(options: &PgConnectOptions) -> Result<bool, sqlx::Error> {
-    let asking = tokio::time::timeout(FIND_OUT, shares_sessions(options));
+    let asking = tokio::time::timeout(PROBE_TIMEOUT, shares_sessions(options));
     let shared = asking.await.map_err(|_| sqlx::Error::PoolTimedOut)??;
     Ok(!shared)
 }

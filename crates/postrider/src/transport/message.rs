@@ -1,4 +1,4 @@
-//! A message on its way, and the id that it keeps for ever.
+//! A message in transit, and its permanent id.
 
 use std::{fmt, str::FromStr};
 
@@ -9,18 +9,18 @@ use uuid::Uuid;
 use crate::lease::{Item, WorkTable};
 use crate::{Result, failure::Failure};
 
-/// The identity of a message: globally unique, and the same at every attempt to send or deliver it.
+/// The id of a message: globally unique, and the same at every attempt to send or deliver it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MessageId(Uuid);
 
 impl MessageId {
-    /// An id that the sender has minted itself, in the transaction that asked for the message.
+    /// An id that the sender has created itself, in the transaction that requested the message.
     #[must_use]
     pub const fn new(id: Uuid) -> Self {
         Self(id)
     }
 
-    /// As a UUID.
+    /// The id as a UUID.
     #[must_use]
     pub const fn uuid(self) -> Uuid {
         self.0
@@ -41,10 +41,10 @@ impl FromStr for MessageId {
     }
 }
 
-/// Mints ids for the items of one work table of one installation.
+/// Creates ids for the items of one work table of one installation.
 ///
-/// An item's number is drawn in the business transaction, so the id is settled there too, at no cost: 60 bits say which
-/// table of which installation, 62 bits which item (a UUID of version 8).
+/// An item's number is drawn in the business transaction, so its id is fixed there too, at no cost: 60 bits identify
+/// the table and installation, 62 bits the item (a UUID of version 8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Origin {
     prefix: u64,
@@ -69,13 +69,13 @@ impl Origin {
         }
     }
 
-    /// The same, with the installation that is recorded in the database.
+    /// The origin, with the installation id that is recorded in the database.
     pub async fn of(connection: &mut PgConnection, table: &WorkTable) -> Result<Self> {
         let installation = sqlx::query_scalar(Self::READ).fetch_one(connection).await?;
         Ok(Self::new(installation, table.name))
     }
 
-    /// The item that this message is, if it comes from here.
+    /// The item of this message, if it comes from this origin.
     #[must_use]
     pub fn number(self, id: MessageId) -> Option<i64> {
         let low = id.0.as_u128() & u128::from(u64::MAX >> 2);
@@ -83,13 +83,13 @@ impl Origin {
         (self.mint(item) == id).then_some(item)
     }
 
-    /// How every id from here begins: 16 hexadecimal digits.
+    /// Common prefix of all ids of this origin: 16 hexadecimal digits.
     #[must_use]
     pub fn beginning(self) -> String {
         format!("{:016x}", self.mint(0).0.as_u64_pair().0)
     }
 
-    /// The id of the message that this item is.
+    /// The id of this item's message.
     #[must_use]
     pub const fn mint(self, item: i64) -> MessageId {
         let high = (self.prefix >> 12) << 16 | (self.prefix & 0xfff);
@@ -105,22 +105,22 @@ impl Origin {
 /// A message as transports see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Its identity.
+    /// Id.
     pub id: MessageId,
-    /// What it is about; who subscribed to this gets it.
+    /// Topic; every group that subscribed to it gets the message.
     pub topic: Box<str>,
-    /// Messages of one key stay in order.
+    /// Ordering key: messages of one key stay in order.
     pub key: Option<Box<str>>,
-    /// JSON text. From senders other than ours it may be anything, which [`Message::read`] finds out.
+    /// JSON text. From other senders it may be anything, which [`Message::read`] checks.
     pub payload: Box<str>,
-    /// The text of a JSON object.
+    /// Headers, as the text of a JSON object.
     pub headers: Option<Box<str>>,
-    /// The W3C traceparent of whoever asked for this.
+    /// W3C traceparent of the request that caused this message.
     pub trace: Option<Box<str>>,
 }
 
 impl Message {
-    /// A message without key, headers and trace context.
+    /// Creates a message without key, headers and trace context.
     #[must_use]
     pub fn new(id: MessageId, topic: impl Into<Box<str>>, payload: impl Into<Box<str>>) -> Self {
         Self {
@@ -133,28 +133,28 @@ impl Message {
         }
     }
 
-    /// With a key.
+    /// Sets the ordering key.
     #[must_use]
     pub fn key(mut self, key: impl Into<Box<str>>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// With headers, the text of a JSON object.
+    /// Sets the headers, the text of a JSON object.
     #[must_use]
     pub fn headers(mut self, headers: impl Into<Box<str>>) -> Self {
         self.headers = Some(headers.into());
         self
     }
 
-    /// With a W3C traceparent.
+    /// Sets the W3C traceparent.
     #[must_use]
     pub fn trace(mut self, trace: impl Into<Box<str>>) -> Self {
         self.trace = Some(trace.into());
         self
     }
 
-    /// The message that an item of the outbox is.
+    /// The message of an outbox item.
     #[must_use]
     pub fn of_item(origin: Origin, item: &Item) -> Self {
         Self {
@@ -167,13 +167,13 @@ impl Message {
         }
     }
 
-    /// The payload as a value of the consumer's own type; if that fails it never will succeed, hence a dead letter.
+    /// Deserializes the payload; a failure is permanent, so the message becomes a dead letter.
     pub fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, Failure> {
         serde_json::from_str(&self.payload)
             .map_err(|error| Failure::from_error("UNREADABLE_PAYLOAD", &error))
     }
 
-    /// The text of this header; a value that is no text comes as JSON.
+    /// The text of this header; a value that isn't text is returned as JSON.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<String> {
         let headers: serde_json::Map<String, serde_json::Value> =
@@ -184,7 +184,7 @@ impl Message {
         })
     }
 
-    /// About how many bytes it takes.
+    /// Approximate size in bytes.
     #[must_use]
     pub fn weight(&self) -> usize {
         let text = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());

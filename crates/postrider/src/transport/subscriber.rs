@@ -114,7 +114,7 @@ impl Subscriber {
         mode: Mode,
         concurrency: usize,
     ) -> Self {
-        crate::counters::register_group(subscription.group());
+        crate::internal::counters::register_group(subscription.group());
         Self {
             transport,
             subscription,
@@ -413,7 +413,7 @@ impl Subscriber {
     }
 
     fn engine_error(&self, error: impl Into<crate::Error>) -> TransportError {
-        TransportError::of_engine(self.transport.name(), error.into())
+        TransportError::from_error(self.transport.name(), error.into())
     }
 }
 

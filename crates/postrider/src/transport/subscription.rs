@@ -1,27 +1,27 @@
-//! What a consumer wants, and how it is treated.
+//! What a consumer subscribes to, and its limits.
 
 use std::time::Duration;
 
-use crate::retry::Policy;
+use crate::retry::RetryPolicy;
 use crate::{Error, Result};
 
-/// A group's wish for topics, and one consumer's limits.
+/// A group's topics, and one consumer's limits.
 ///
 /// All consumers of a group share its messages; every group gets all of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Subscription {
     pub(super) group: String,
     pub(super) topics: Vec<String>,
-    /// At most so many deliveries are held unsettled; then nothing more is fetched until some are settled.
+    /// Maximum number of unsettled deliveries; nothing more is fetched until some are settled.
     pub prefetch: usize,
-    /// A consumer that gives no sign of life for this long is taken for lost, and its deliveries go to others.
+    /// A consumer silent for this long counts as lost, and its deliveries go to others.
     pub lease: Duration,
-    /// How failures are tried again, and how often; then the message is a dead letter.
-    pub policy: Policy,
+    /// Retry policy for failures; afterwards the message is a dead letter.
+    pub policy: RetryPolicy,
 }
 
 impl Subscription {
-    /// The group wants these topics.
+    /// Creates a subscription of this group to these topics.
     pub fn new(
         group: impl Into<String>,
         topics: impl IntoIterator<Item = impl Into<String>>,
@@ -32,7 +32,7 @@ impl Subscription {
         if group.len() > 100 || !begins_well || !group.chars().all(fits) {
             return Err(Error::invalid(
                 "group",
-                "1 to 100 letters, digits and . _ -, beginning with a letter or digit",
+                "must have 1 to 100 letters, digits and . _ -, starting with a letter or digit",
             ));
         }
         Ok(Self {
@@ -40,27 +40,27 @@ impl Subscription {
             topics: topics.into_iter().map(Into::into).collect(),
             prefetch: 500,
             lease: Duration::from_secs(30),
-            policy: Policy::default(),
+            policy: RetryPolicy::default(),
         })
     }
 
-    /// With another prefetch; at least 1.
+    /// Sets the prefetch; at least 1.
     #[must_use]
     pub fn prefetch(mut self, prefetch: usize) -> Self {
         self.prefetch = prefetch.max(1);
         self
     }
 
-    /// With another lease.
+    /// Sets the lease.
     #[must_use]
     pub const fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// With another policy.
+    /// Sets the retry policy.
     #[must_use]
-    pub fn policy(mut self, policy: Policy) -> Self {
+    pub fn policy(mut self, policy: RetryPolicy) -> Self {
         self.policy = policy;
         self
     }

@@ -1,4 +1,4 @@
-//! Hears the hints of all tables on one connection, for everybody in the process who waits for one.
+//! Receives the hints of all tables on one connection, for all subscribers of the process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,92 +12,92 @@ use tokio_util::task::AbortOnDropHandle;
 use super::CHANNEL;
 use crate::lease::WorkTable;
 
-/// How long after a failure to listen again.
-const AGAIN: Duration = Duration::from_secs(1);
+/// How long to wait after a failure before listening again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Who waits, by the name of the table.
+/// Subscribers by table name.
 #[derive(Debug, Default)]
-struct Waiting(Mutex<HashMap<&'static str, watch::Sender<()>>>);
+struct Subscribers(Mutex<HashMap<&'static str, watch::Sender<()>>>);
 
-impl Waiting {
+impl Subscribers {
     fn lock(&self) -> MutexGuard<'_, HashMap<&'static str, watch::Sender<()>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, table: &str) {
-        if let Some(waiting) = self.lock().get(table) {
-            waiting.send_replace(());
+    fn notify(&self, table: &str) {
+        if let Some(subscribers) = self.lock().get(table) {
+            subscribers.send_replace(());
         }
     }
 
-    fn tell_all(&self) {
-        for waiting in self.lock().values() {
-            waiting.send_replace(());
+    fn notify_all(&self) {
+        for subscribers in self.lock().values() {
+            subscribers.send_replace(());
         }
     }
 }
 
 #[derive(Debug)]
-struct Ear {
+struct Listener {
     pool: PgPool,
-    waiting: Arc<Waiting>,
-    /// Listens from the first question on.
+    subscribers: Arc<Subscribers>,
+    /// Started by the first subscription.
     task: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
-/// Hints as they come in. Cheap to clone; one connection listens for all clones, until the last is gone.
+/// Receives hints. Cheap to clone; one connection listens for all clones, until the last is dropped.
 #[derive(Debug, Clone)]
-pub struct Hints(Arc<Ear>);
+pub struct Hints(Arc<Listener>);
 
 impl Hints {
-    /// Hints of the database that this pool leads to; one of its connections is kept for them.
+    /// Creates a receiver that uses one connection of this pool.
     #[must_use]
-    pub fn of(pool: PgPool) -> Self {
-        Self(Arc::new(Ear {
+    pub fn new(pool: PgPool) -> Self {
+        Self(Arc::new(Listener {
             pool,
-            waiting: Arc::default(),
+            subscribers: Arc::default(),
             task: Mutex::new(None),
         }))
     }
 
-    /// Changes when something may have become due in this table. Behind a pooler that can't listen, and while the connection
-    /// is gone, nothing is heard: polling must do. Call it inside a tokio runtime.
+    /// Returns a channel that changes when something may have become due in this table. Behind a pooler without LISTEN,
+    /// and while the connection is down, there are no hints, and callers must poll. Call it inside a tokio runtime.
     #[must_use]
-    pub fn about(&self, table: &'static WorkTable) -> watch::Receiver<()> {
+    pub fn subscribe(&self, table: &'static WorkTable) -> watch::Receiver<()> {
         let receiver = self
             .0
-            .waiting
+            .subscribers
             .lock()
             .entry(table.name)
             .or_insert_with(|| watch::Sender::new(()))
             .subscribe();
         let mut task = self.0.task.lock().unwrap_or_else(PoisonError::into_inner);
         task.get_or_insert_with(|| {
-            let listening = listen(self.0.pool.clone(), Arc::clone(&self.0.waiting));
+            let listening = listen(self.0.pool.clone(), Arc::clone(&self.0.subscribers));
             AbortOnDropHandle::new(tokio::spawn(listening))
         });
         receiver
     }
 }
 
-async fn listen(pool: PgPool, waiting: Arc<Waiting>) {
+async fn listen(pool: PgPool, subscribers: Arc<Subscribers>) {
     loop {
-        if let Err(error) = follow(&pool, &waiting).await {
-            tracing::debug!(%error, "not listening for hints; polling goes on");
+        if let Err(error) = relay_hints(&pool, &subscribers).await {
+            tracing::debug!(%error, "can't listen for wake-up hints; workers keep polling");
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
 }
 
-async fn follow(pool: &PgPool, waiting: &Waiting) -> Result<(), sqlx::Error> {
+async fn relay_hints(pool: &PgPool, subscribers: &Subscribers) -> Result<(), sqlx::Error> {
     let mut listener = PgListener::connect_with(pool).await?;
     listener.listen(CHANNEL).await?;
-    // Whatever was announced before we listened, or while the connection was gone, must be looked for.
-    waiting.tell_all();
+    // Anything may have been announced before we listened, or while the connection was down.
+    subscribers.notify_all();
     loop {
         match listener.try_recv().await? {
-            Some(hint) => waiting.tell(hint.payload()),
-            None => waiting.tell_all(),
+            Some(hint) => subscribers.notify(hint.payload()),
+            None => subscribers.notify_all(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A dependency that is down is left alone, and found again when it is back.
+//! An unavailable dependency isn't called, and is called again when it is back.
 
 use std::{
     num::NonZeroU32,
@@ -42,7 +42,7 @@ fn open(now: Instant) -> Machine {
 }
 
 #[test]
-fn the_defaults_are_twenty_in_a_row_and_ten_seconds() {
+fn defaults_are_twenty_failures_and_ten_seconds() {
     let settings: Settings = serde_json::from_str("{}").unwrap();
     assert_eq!(
         (settings.threshold.get(), settings.open_for),
@@ -53,7 +53,7 @@ fn the_defaults_are_twenty_in_a_row_and_ten_seconds() {
 }
 
 #[test]
-fn only_an_unbroken_row_of_failures_opens_it() {
+fn only_consecutive_failures_open_the_breaker() {
     let now = Instant::now();
     let mut machine = Machine::new(settings(3, OPEN_FOR));
     for outcome in [
@@ -73,7 +73,7 @@ fn only_an_unbroken_row_of_failures_opens_it() {
 }
 
 #[test]
-fn too_many_requests_and_unavailable_count_and_answers_about_an_item_do_not() {
+fn only_429_and_503_count_as_unavailable() {
     for status in [429, 503] {
         assert_eq!(Outcome::of_status(status), Outcome::Unavailable);
     }
@@ -83,7 +83,7 @@ fn too_many_requests_and_unavailable_count_and_answers_about_an_item_do_not() {
 }
 
 #[test]
-fn while_open_nobody_goes_and_the_wait_is_told_exactly() {
+fn an_open_breaker_rejects_calls_and_tells_the_exact_wait() {
     let now = Instant::now();
     let mut machine = open(now);
     assert_eq!(
@@ -93,7 +93,7 @@ fn while_open_nobody_goes_and_the_wait_is_told_exactly() {
 }
 
 #[test]
-fn one_probe_at_a_time_and_its_answer_decides() {
+fn one_probe_at_a_time_decides() {
     let now = Instant::now();
     let later = now + OPEN_FOR;
     let mut machine = open(now);
@@ -108,7 +108,7 @@ fn one_probe_at_a_time_and_its_answer_decides() {
 }
 
 #[test]
-fn a_probe_that_was_cancelled_lets_the_next_one_probe() {
+fn a_cancelled_probe_lets_the_next_one_probe() {
     let now = Instant::now();
     let mut machine = open(now);
     let probe = go(&mut machine, now + OPEN_FOR);
@@ -117,7 +117,7 @@ fn a_probe_that_was_cancelled_lets_the_next_one_probe() {
 }
 
 #[test]
-fn an_answer_from_before_it_opened_does_not_close_it() {
+fn a_late_answer_does_not_close_an_open_breaker() {
     let now = Instant::now();
     let mut machine = Machine::new(settings(1, OPEN_FOR));
     let (slow, fast) = (go(&mut machine, now), go(&mut machine, now));
@@ -147,7 +147,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(crate::cases()))]
 
     #[test]
-    fn whatever_happens_an_open_breaker_lets_nobody_through_and_a_half_open_one_only_one(
+    fn an_open_breaker_admits_no_call_and_a_half_open_one_only_one(
         steps in prop::collection::vec(any_step(), 0..40),
     ) {
         let mut now = Instant::now();
@@ -173,7 +173,7 @@ proptest! {
             let probes = passes.iter().filter(|(probe, _)| *probe).count();
             prop_assert!(probes <= 1, "{} probes", probes);
         }
-        // It never gets stuck: with all calls over and time passed, somebody may go.
+        // It never gets stuck: with all calls finished and time passed, a call is admitted.
         for (_, pass) in passes {
             machine.abandon(pass);
         }
@@ -199,7 +199,7 @@ async fn a_call_through_an_open_breaker_is_not_made() {
 }
 
 #[tokio::test]
-async fn a_dependency_that_is_back_is_called_again() {
+async fn a_recovered_dependency_is_called_again() {
     let breaker = Breakers::new(settings(1, Duration::from_millis(1))).get("broker");
     fail(&breaker);
     let probe = eventually("a probe", async || breaker.permit().ok()).await;
@@ -210,7 +210,7 @@ async fn a_dependency_that_is_back_is_called_again() {
 }
 
 #[tokio::test]
-async fn dependencies_have_a_breaker_and_settings_each() {
+async fn each_dependency_has_its_own_breaker_and_settings() {
     let breakers = Breakers::default();
     let broker = breakers.get_with("broker", settings(1, OPEN_FOR));
     fail(&broker);
@@ -219,7 +219,7 @@ async fn dependencies_have_a_breaker_and_settings_each() {
 }
 
 #[tokio::test]
-async fn transitions_can_be_seen_in_the_database_until_the_process_stops() {
+async fn transitions_are_published_until_the_process_stops() {
     let db = database().await;
     let breakers = Breakers::new(settings(1, Duration::from_secs(60)));
     let stop = CancellationToken::new();
@@ -244,7 +244,7 @@ async fn transitions_can_be_seen_in_the_database_until_the_process_stops() {
 }
 
 #[tokio::test]
-async fn a_transition_while_the_database_is_away_is_shown_when_it_is_back() {
+async fn a_transition_during_a_database_outage_is_published_afterwards() {
     let db = database().await;
     let rename = |from: &str, to: &str| {
         sqlx::AssertSqlSafe(format!("alter table postrider.{from} rename to {to}"))

@@ -1,8 +1,8 @@
-//! Dead letters: seen across tables, grouped by cause, revived at a pace.
+//! Dead letters: listed across tables, grouped by cause, redriven at a limited rate.
 
 use std::time::Duration;
 
-use postrider::dead_letter::{Action, DeadLetters, Filter, Order, Step};
+use postrider::dead_letter::{Action, DeadLetters, Filter, OperationRequest, Step};
 use postrider::lease::{Operator, Queue};
 use postrider::outbox::OUTBOX;
 use postrider::transport::DELIVERIES;
@@ -33,7 +33,7 @@ fn letters() -> DeadLetters {
 }
 
 #[tokio::test]
-async fn a_listing_goes_through_all_tables_page_by_page() {
+async fn a_listing_covers_all_tables_page_by_page() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool).await;
@@ -50,7 +50,7 @@ async fn a_listing_goes_through_all_tables_page_by_page() {
     }
     assert_eq!(seen.len(), 65);
     assert!(seen.is_sorted_by(|a, b| a.died_at >= b.died_at));
-    let own = Filter::of("shop.parcel");
+    let own = Filter::table("shop.parcel");
     assert_eq!(
         letters().list(&pool, &own, None, 100).await.unwrap().len(),
         5
@@ -67,13 +67,13 @@ async fn a_listing_goes_through_all_tables_page_by_page() {
 }
 
 #[tokio::test]
-async fn failures_are_grouped_by_cause_not_by_text() {
+async fn dead_letters_are_grouped_by_cause_not_by_text() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool).await;
     let outbox = Filter {
         kind: Some("t0".into()),
-        ..Filter::of("postrider.outbox")
+        ..Filter::table("postrider.outbox")
     };
     let groups = letters().groups(&pool, &outbox).await.unwrap();
     let counts: Vec<(&str, i64)> = groups
@@ -96,10 +96,10 @@ async fn a_group_can_be_redriven_and_the_rest_stays_dead() {
         ..Filter::default()
     };
     let total = letters()
-        .carry_out(
+        .execute(
             &pool,
             &Operator::new("ada"),
-            &Order::new(Action::Redrive, group),
+            &OperationRequest::new(Action::Redrive, group),
         )
         .await
         .unwrap();
@@ -121,23 +121,23 @@ async fn a_group_can_be_redriven_and_the_rest_stays_dead() {
 }
 
 #[tokio::test]
-async fn a_redrive_takes_no_more_than_it_was_allowed() {
+async fn a_redrive_respects_its_limit() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool).await;
-    let few = Order {
-        most: Some(10),
-        ..Order::new(Action::Redrive, Filter::default())
+    let few = OperationRequest {
+        limit: Some(10),
+        ..OperationRequest::new(Action::Redrive, Filter::default())
     };
     let total = letters()
-        .carry_out(&pool, &Operator::new("ada"), &few)
+        .execute(&pool, &Operator::new("ada"), &few)
         .await
         .unwrap();
     assert_eq!(total.changed, 10);
 }
 
 #[tokio::test]
-async fn one_whose_dedupe_key_is_in_use_again_is_skipped_alone() {
+async fn a_redrive_skips_only_the_item_whose_dedupe_key_is_in_use_again() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool).await;
@@ -146,10 +146,10 @@ async fn one_whose_dedupe_key_is_in_use_again_is_skipped_alone() {
         .unwrap();
     pool.execute("select postrider.enqueue((select topic from postrider.outbox where id = 7), '1', dedupe_key => 'k')").await.unwrap();
     let total = letters()
-        .carry_out(
+        .execute(
             &pool,
             &Operator::new("ada"),
-            &Order::new(Action::Redrive, Filter::default()),
+            &OperationRequest::new(Action::Redrive, Filter::default()),
         )
         .await
         .unwrap();
@@ -157,16 +157,16 @@ async fn one_whose_dedupe_key_is_in_use_again_is_skipped_alone() {
 }
 
 #[tokio::test]
-async fn what_is_archived_is_forgotten_in_time() {
+async fn archived_items_are_pruned_after_their_retention() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool).await;
-    let outbox = Filter::of("postrider.outbox");
+    let outbox = Filter::table("postrider.outbox");
     let total = letters()
-        .carry_out(
+        .execute(
             &pool,
             &Operator::new("ada"),
-            &Order::new(Action::Archive, outbox),
+            &OperationRequest::new(Action::Archive, outbox),
         )
         .await
         .unwrap();
@@ -188,7 +188,7 @@ async fn what_is_archived_is_forgotten_in_time() {
 }
 
 #[tokio::test]
-async fn one_letter_shows_its_row_and_its_attempts() {
+async fn a_dead_letter_shows_its_row_and_its_attempts() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool).await;
@@ -211,12 +211,12 @@ async fn one_letter_shows_its_row_and_its_attempts() {
             .await
             .unwrap()
             .is_none(),
-        "only tables that were described"
+        "only registered tables"
     );
     assert!(Queue::new(&own_table::PARCEL).is_ok());
 }
 
-/// A hundred thousand in two tables, three in four of one cause, each with a message of its own.
+/// A hundred thousand in two tables, three in four of one cause, each with its own message.
 async fn fill_deep(pool: &PgPool) {
     pool.execute(
         "insert into postrider.outbox (topic, payload, state, finished_at, attempts, error_code, error_message, cause)
@@ -232,7 +232,7 @@ async fn fill_deep(pool: &PgPool) {
 }
 
 #[tokio::test]
-async fn a_page_of_a_hundred_thousand_reads_little_more_than_a_page() {
+async fn a_page_of_a_hundred_thousand_dead_letters_reads_little_more_than_a_page() {
     let db = database().await;
     let pool = db.pool();
     fill_deep(&pool).await;
@@ -283,7 +283,7 @@ async fn a_page_of_a_hundred_thousand_reads_little_more_than_a_page() {
         1_000
     );
     let groups = letters
-        .groups(&pool, &Filter::of("postrider.outbox"))
+        .groups(&pool, &Filter::table("postrider.outbox"))
         .await
         .unwrap();
     assert_eq!(groups.len(), 10 + 5, "a topic has one cause or two");
@@ -296,30 +296,30 @@ async fn a_page_of_a_hundred_thousand_reads_little_more_than_a_page() {
 }
 
 #[tokio::test]
-async fn an_order_goes_no_faster_than_its_rate_and_ends_whoever_goes_on_with_it() {
+async fn an_operation_respects_its_rate_and_any_process_can_finish_it() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool).await;
-    let order = Order {
+    let order = OperationRequest {
         rate: Some(20.0),
-        ..Order::new(Action::Redrive, Filter::of("postrider.outbox"))
+        ..OperationRequest::new(Action::Redrive, Filter::table("postrider.outbox"))
     };
-    let operator = Operator::new("ada").because("the other side is back");
+    let operator = Operator::new("ada").with_reason("the other side is back");
     let id = letters().submit(&pool, &operator, &order).await.unwrap().id;
     let allowed = "select floor(extract(epoch from clock_timestamp() - created_at) * rate)::bigint - changed from postrider.operation";
     let mut steps = 0;
     loop {
-        // Each step is somebody else's: nothing is remembered between two but what the database knows.
+        // Each step could be another process's: only the database remembers anything between two.
         match letters().step(&pool, id).await.unwrap() {
-            Step::Over => break,
-            Step::Early(wait) => tokio::time::sleep(wait).await,
-            Step::Done => steps += 1,
+            Step::Finished => break,
+            Step::Wait(wait) => tokio::time::sleep(wait).await,
+            Step::Progressed => steps += 1,
             Step::Busy => panic!("nobody else is at it"),
         }
         let left: i64 = sqlx::query_scalar(allowed).fetch_one(&pool).await.unwrap();
         assert!(left >= 0, "faster than its rate");
     }
-    assert!(steps > 1, "in one go");
+    assert!(steps > 1, "in one step");
     let ended = letters().operation(&pool, id).await.unwrap().unwrap();
     assert_eq!((ended.changed, ended.skipped), (60, 0));
     assert!(ended.finished_at.is_some() && ended.stopped_by.is_none());
@@ -343,13 +343,13 @@ async fn an_order_goes_no_faster_than_its_rate_and_ends_whoever_goes_on_with_it(
 }
 
 #[tokio::test]
-async fn an_order_that_is_stopped_leaves_the_rest_dead() {
+async fn a_stopped_operation_leaves_the_rest_dead() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool).await;
-    let order = Order {
+    let order = OperationRequest {
         rate: Some(0.001),
-        ..Order::new(Action::Redrive, Filter::default())
+        ..OperationRequest::new(Action::Redrive, Filter::default())
     };
     let id = letters()
         .submit(&pool, &Operator::new("ada"), &order)
@@ -358,7 +358,7 @@ async fn an_order_that_is_stopped_leaves_the_rest_dead() {
         .id;
     assert!(matches!(
         letters().step(&pool, id).await.unwrap(),
-        Step::Early(_)
+        Step::Wait(_)
     ));
     assert!(
         letters()
@@ -372,7 +372,7 @@ async fn an_order_that_is_stopped_leaves_the_rest_dead() {
             .await
             .unwrap()
     );
-    assert_eq!(letters().step(&pool, id).await.unwrap(), Step::Over);
+    assert_eq!(letters().step(&pool, id).await.unwrap(), Step::Finished);
     assert_eq!(
         letters()
             .count(&pool, &Filter::default(), 100)
@@ -384,11 +384,11 @@ async fn an_order_that_is_stopped_leaves_the_rest_dead() {
 }
 
 #[tokio::test]
-async fn what_dies_after_the_order_is_another_death() {
+async fn an_operation_excludes_items_that_die_later() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool).await;
-    let order = Order::new(Action::Redrive, Filter::of("postrider.outbox"));
+    let order = OperationRequest::new(Action::Redrive, Filter::table("postrider.outbox"));
     let id = letters()
         .submit(&pool, &Operator::new("ada"), &order)
         .await
@@ -397,10 +397,10 @@ async fn what_dies_after_the_order_is_another_death() {
     pool.execute("insert into postrider.outbox (topic, payload, state, finished_at, error_code, cause) values ('t', '1', 'dead', clock_timestamp(), 'X', 'X')")
         .await
         .unwrap();
-    while letters().step(&pool, id).await.unwrap() != Step::Over {}
+    while letters().step(&pool, id).await.unwrap() != Step::Finished {}
     assert_eq!(
         letters()
-            .count(&pool, &Filter::of("postrider.outbox"), 100)
+            .count(&pool, &Filter::table("postrider.outbox"), 100)
             .await
             .unwrap(),
         1
@@ -408,7 +408,7 @@ async fn what_dies_after_the_order_is_another_death() {
 }
 
 #[tokio::test]
-async fn a_guarded_table_is_redriven_only_when_confirmed_and_as_far_as_its_guard_lets() {
+async fn a_guarded_table_is_redriven_only_when_confirmed_and_allowed_by_its_guard() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool).await;
@@ -416,11 +416,11 @@ async fn a_guarded_table_is_redriven_only_when_confirmed_and_as_far_as_its_guard
         .await
         .unwrap();
     let guarded = letters().guard("shop.parcel", "shop.fresh");
-    let mut order = Order::new(Action::Redrive, Filter::of("shop.parcel"));
+    let mut order = OperationRequest::new(Action::Redrive, Filter::table("shop.parcel"));
     let operator = Operator::new("ada");
-    let total = guarded.carry_out(&pool, &operator, &order).await.unwrap();
+    let total = guarded.execute(&pool, &operator, &order).await.unwrap();
     assert_eq!((total.changed, total.skipped), (0, 5), "not confirmed");
     order.confirmed = true;
-    let total = guarded.carry_out(&pool, &operator, &order).await.unwrap();
+    let total = guarded.execute(&pool, &operator, &order).await.unwrap();
     assert_eq!((total.changed, total.skipped), (4, 1));
 }

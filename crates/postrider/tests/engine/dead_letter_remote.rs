@@ -1,6 +1,6 @@
-//! Dead letters of a table that is in another database: one listing, one order, and each changed where it is.
+//! Dead letters of a table in another database: one listing, one operation, each changed where it is.
 
-use postrider::dead_letter::{Action, DeadLetters, Filter, Order};
+use postrider::dead_letter::{Action, DeadLetters, Filter, OperationRequest};
 use postrider::lease::Operator;
 use postrider::outbox::OUTBOX;
 use postrider_testkit::TestDb;
@@ -8,25 +8,25 @@ use sqlx::{Executor, PgPool};
 
 use crate::support::{database, own_table};
 
-struct Places {
+struct Databases {
     _dbs: [TestDb; 2],
-    home: PgPool,
+    local: PgPool,
     away: PgPool,
     letters: DeadLetters,
 }
 
-/// 30 dead at home, 20 elsewhere, in turn; a table of the same name at home is not meant.
-async fn places() -> Places {
+/// 30 local dead letters and 20 remote ones, interleaved; a local table of the same name isn't included.
+async fn databases() -> Databases {
     let dbs = [database().await, database().await];
-    let [home, away] = dbs.each_ref().map(TestDb::pool);
-    home.execute(
+    let [local, away] = dbs.each_ref().map(TestDb::pool);
+    local.execute(
         "insert into postrider.outbox (topic, payload, state, finished_at, attempts, error_code, error_message, cause)
          select 't', to_json(n), 'dead', now() - make_interval(secs => 2 * n), 3, 'HTTP', 'refused', 'HTTP: refused'
          from generate_series(1, 30) n",
     )
     .await
     .unwrap();
-    for (pool, many) in [(&home, 1), (&away, 20)] {
+    for (pool, many) in [(&local, 1), (&away, 20)] {
         own_table::create(pool).await;
         sqlx::query(
             "insert into shop.parcel (weight, status, closed_at, error_code)
@@ -38,10 +38,10 @@ async fn places() -> Places {
         .unwrap();
     }
     let letters = DeadLetters::new([&OUTBOX, &own_table::PARCEL]).unwrap();
-    Places {
+    Databases {
         letters: letters.with_remote(own_table::PARCEL.name, away.clone()),
         _dbs: dbs,
-        home,
+        local,
         away,
     }
 }
@@ -53,13 +53,13 @@ async fn number(pool: &PgPool, sql: &'static str) -> i64 {
 const DEAD_PARCELS: &str = "select count(*) from shop.parcel where status = 'DLQ'";
 
 #[tokio::test]
-async fn a_listing_goes_through_all_databases_page_by_page_the_newest_first() {
-    let Places { home, letters, .. } = &places().await;
+async fn a_listing_covers_all_databases_newest_first() {
+    let Databases { local, letters, .. } = &databases().await;
     let all = Filter::default();
     let mut seen = Vec::new();
     let mut after = None;
     loop {
-        let page = letters.list(home, &all, after.as_ref(), 7).await.unwrap();
+        let page = letters.list(local, &all, after.as_ref(), 7).await.unwrap();
         assert!(page.len() <= 7);
         let Some(last) = page.last() else { break };
         after = Some(last.cursor());
@@ -68,75 +68,78 @@ async fn a_listing_goes_through_all_databases_page_by_page_the_newest_first() {
     assert!(seen.is_sorted_by(|a, b| a.died_at > b.died_at), "{seen:?}");
     let of = |table| seen.iter().filter(|l| l.work_table == table).count();
     assert_eq!((of("postrider.outbox"), of("shop.parcel")), (30, 20));
-    assert_eq!(letters.count(home, &all, 1_000).await.unwrap(), 50);
-    assert_eq!(letters.count(home, &all, 45).await.unwrap(), 45);
-    let groups = letters.groups(home, &all).await.unwrap();
+    assert_eq!(letters.count(local, &all, 1_000).await.unwrap(), 50);
+    assert_eq!(letters.count(local, &all, 45).await.unwrap(), 45);
+    let groups = letters.groups(local, &all).await.unwrap();
     let counts: Vec<_> = groups.iter().map(|g| (&*g.work_table, g.count)).collect();
     assert_eq!(counts, [("postrider.outbox", 30), ("shop.parcel", 20)]);
 }
 
 #[tokio::test]
-async fn an_order_changes_each_where_it_is_and_counts_all() {
-    let Places {
-        home,
+async fn an_operation_changes_items_in_every_database_and_counts_all() {
+    let Databases {
+        local,
         away,
         letters,
         ..
-    } = &places().await;
+    } = &databases().await;
     let operator = Operator::new("ada");
-    let few = Order {
-        most: Some(9),
-        ..Order::new(Action::Redrive, Filter::default())
+    let few = OperationRequest {
+        limit: Some(9),
+        ..OperationRequest::new(Action::Redrive, Filter::default())
     };
-    let total = letters.carry_out(home, &operator, &few).await.unwrap();
+    let total = letters.execute(local, &operator, &few).await.unwrap();
     assert_eq!((total.changed, total.skipped), (9, 0));
-    // The nine newest, in turn: five at home, four elsewhere.
+    // The nine newest, interleaved: five local, four remote.
     assert_eq!(number(away, DEAD_PARCELS).await, 16);
-    let all = Order::new(Action::Archive, Filter::default());
-    let total = letters.carry_out(home, &operator, &all).await.unwrap();
+    let all = OperationRequest::new(Action::Archive, Filter::default());
+    let total = letters.execute(local, &operator, &all).await.unwrap();
     assert_eq!((total.changed, total.skipped), (41, 0));
     assert_eq!(number(away, DEAD_PARCELS).await, 0);
-    assert_eq!(number(home, DEAD_PARCELS).await, 1, "it was not meant");
-    let orders = letters.operations(home, None, 10).await.unwrap();
+    assert_eq!(number(local, DEAD_PARCELS).await, 1, "it wasn't included");
+    let orders = letters.operations(local, None, 10).await.unwrap();
     assert!(orders.iter().all(|order| order.finished_at.is_some()));
     let audited = "select coalesce(sum(cardinality(items)), 0)::bigint from postrider.audit";
     assert_eq!(number(away, audited).await, 20);
-    assert_eq!(number(home, audited).await, 30);
+    assert_eq!(number(local, audited).await, 30);
 }
 
 #[tokio::test]
-async fn one_that_is_elsewhere_shows_what_was_done_to_it_there() {
-    let Places {
-        home,
+async fn a_remote_dead_letter_shows_its_remote_history() {
+    let Databases {
+        local,
         away,
         letters,
         ..
-    } = &places().await;
+    } = &databases().await;
     let id = number(away, "select max(parcel_id) from shop.parcel").await;
     let one = Filter {
         ids: Some(vec![id]),
-        ..Filter::of("shop.parcel")
+        ..Filter::table("shop.parcel")
     };
-    let order = Order::new(Action::Redrive, one);
+    let order = OperationRequest::new(Action::Redrive, one);
     let operator = Operator::new("ada");
-    letters.carry_out(home, &operator, &order).await.unwrap();
-    let shown = letters.show(home, "shop.parcel", id).await.unwrap();
+    letters.execute(local, &operator, &order).await.unwrap();
+    let shown = letters.show(local, "shop.parcel", id).await.unwrap();
     let shown = shown.unwrap();
     assert!(!shown.dead);
     assert_eq!(shown.audit.len(), 1);
 }
 
 #[tokio::test]
-async fn a_database_that_is_away_hides_nothing_of_the_others() {
-    let Places {
-        home,
+async fn an_unavailable_remote_database_does_not_hide_other_dead_letters() {
+    let Databases {
+        local,
         away,
         letters,
         ..
-    } = &places().await;
+    } = &databases().await;
     away.close().await;
-    let here = Filter::of("postrider.outbox");
-    assert_eq!(letters.list(home, &here, None, 50).await.unwrap().len(), 30);
-    let everywhere = letters.list(home, &Filter::default(), None, 50).await;
-    assert!(everywhere.is_err(), "never less than there is");
+    let here = Filter::table("postrider.outbox");
+    assert_eq!(
+        letters.list(local, &here, None, 50).await.unwrap().len(),
+        30
+    );
+    let everywhere = letters.list(local, &Filter::default(), None, 50).await;
+    assert!(everywhere.is_err(), "an incomplete listing is an error");
 }

@@ -10,13 +10,13 @@ fn form(text: &str) -> String {
 
 /// RFC 8785, section 3.2.2 to 3.2.4.
 #[test]
-fn the_example_of_the_rfc_comes_out_to_the_byte() {
+fn the_rfc_example_matches_byte_for_byte() {
     let input = r#"{
         "numbers": [333333333.33333329, 1E30, 4.50, 2e-3, 0.000000000000000000000000001],
         "string": "\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/",
         "literals": [null, true, false]
     }"#;
-    // The RFC's first number has one digit more than a double keeps and is refused here by intent.
+    // The RFC's first number has one digit more than a double keeps and is rejected here on purpose.
     assert!(
         matches!(canonical_json(input), Err(DigestError::Inexact { path, .. }) if path == "/numbers/0")
     );
@@ -75,7 +75,7 @@ fn numbers_are_printed_as_the_rfc_prints_them() {
 }
 
 #[test]
-fn numbers_beyond_doubles_are_refused_with_their_path() {
+fn numbers_beyond_doubles_are_rejected_with_their_path() {
     assert!(Digest::of_json("9007199254740992").is_ok());
     for number in [
         "9007199254740993",
@@ -101,7 +101,7 @@ fn numbers_beyond_doubles_are_refused_with_their_path() {
 }
 
 #[test]
-fn a_key_given_twice_is_refused_however_it_is_spelled() {
+fn a_repeated_key_is_rejected_however_it_is_escaped() {
     let error = Digest::of_json(r#"{"x":{"a":1,"\u0061":1}}"#).unwrap_err();
     assert!(
         matches!(&error, DigestError::DuplicateKey { path } if path == "/x/a"),
@@ -143,7 +143,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The same value in other words: keys in another order, blanks, every character escaped.
+/// The same value written differently: keys in another order, blanks, every character escaped.
 fn rewritten(value: &Value) -> String {
     match value {
         Value::Array(items) => format!(

@@ -1,13 +1,19 @@
-//! The examples do what they say.
+//! The examples work as documented.
 
 use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use postrider_testkit::TestDb;
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
+use tokio::time::timeout;
 
 use crate::support::database;
 
-/// `cargo test -p postrider` builds the examples beside the tests; a run of this binary alone does not.
+/// `cargo test -p postrider` builds the examples as well; running this binary alone doesn't.
 fn built(name: &str) -> Option<PathBuf> {
     let tests = std::env::current_exe().unwrap();
     let path = tests.parent()?.parent()?.join("examples").join(name);
@@ -36,6 +42,35 @@ async fn run(db: &TestDb, name: &str) -> Option<String> {
     );
     assert!(output.status.success(), "{name}: {text}");
     Some(text)
+}
+
+#[tokio::test]
+async fn quickstart() {
+    let Some(example) = built("quickstart") else {
+        return;
+    };
+    let db = TestDb::new().await;
+    let mut child = Command::new(example)
+        .env("DATABASE_URL", db.url())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let line = timeout(Duration::from_secs(60), lines.next_line()).await;
+    assert_eq!(
+        line.unwrap().unwrap().unwrap(),
+        "sending an email to ada@example.org"
+    );
+    let pid = Pid::from_raw(child.id().unwrap().try_into().unwrap());
+    kill(pid, Signal::SIGINT).unwrap();
+    let status = timeout(Duration::from_secs(60), child.wait()).await;
+    assert!(status.unwrap().unwrap().success());
+    let left: i64 = sqlx::query_scalar("select count(*) from postrider.outbox")
+        .fetch_one(&db.pool())
+        .await
+        .unwrap();
+    assert_eq!(left, 0);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! A failure can always be stored and shown, and gives no secret away.
+//! A failure can always be stored and shown, and contains no secret.
 
 use postrider::failure::{
     Category, Failure, MAX_CODE, MAX_MESSAGE, clean_message, redact, signature,
@@ -6,7 +6,7 @@ use postrider::failure::{
 use proptest::prelude::*;
 
 #[test]
-fn codes_have_the_category_that_the_seed_gives_them() {
+fn well_known_codes_have_their_category() {
     for (code, category) in [
         ("ATTACHMENT_API_TIMEOUT", Category::Network),
         ("503", Category::Network),
@@ -43,7 +43,7 @@ fn network_and_system_are_transient_and_data_and_auth_are_not() {
 }
 
 #[test]
-fn what_postgresql_refuses_is_replaced_and_long_text_is_cut_with_a_mark() {
+fn unstorable_characters_are_replaced_and_long_text_is_truncated() {
     let failure = Failure::new("bad code\0!", "nul \0 and bell \u{7} but\nlines stay");
     assert_eq!(failure.code(), "bad_code__");
     assert_eq!(
@@ -56,7 +56,7 @@ fn what_postgresql_refuses_is_replaced_and_long_text_is_cut_with_a_mark() {
 }
 
 #[test]
-fn an_error_is_told_with_its_causes_once_each() {
+fn a_failure_message_contains_each_cause_once() {
     let inner = std::io::Error::other("connection reset");
     let outer = std::io::Error::other(Wrapped(inner));
     assert_eq!(
@@ -70,7 +70,7 @@ fn an_error_is_told_with_its_causes_once_each() {
 struct Wrapped(#[source] std::io::Error);
 
 #[test]
-fn secrets_are_taken_out() {
+fn secrets_are_redacted() {
     for (text, clean) in [
         (
             "sent Authorization: Bearer abc.def-123 to host",
@@ -148,7 +148,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(crate::cases()))]
 
     #[test]
-    fn any_text_becomes_a_message_that_can_be_stored(text in short_text(), repeat in 1..300_usize) {
+    fn any_text_becomes_a_storable_message(text in short_text(), repeat in 1..300_usize) {
         let failure = Failure::new(&text, text.repeat(repeat));
         prop_assert!(failure.message().len() <= MAX_MESSAGE && failure.code().len() <= MAX_CODE);
         prop_assert!(!failure.message().contains('\0') && failure.code().is_ascii());

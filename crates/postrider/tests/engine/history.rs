@@ -11,7 +11,7 @@ use crate::support::{database, own_table};
 const LEASE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn what_is_done_moves_to_a_history_and_what_is_not_stays() {
+async fn finished_items_move_to_the_history_and_others_stay() {
     let db = database().await;
     let pool = db.pool();
     own_table::create(&pool).await;

@@ -1,4 +1,4 @@
-//! A message that comes twice has one effect.
+//! A message delivered twice has one effect.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::{database, waits_for_a_lock};
 fn wallet() -> Inbox {
     Inbox::new("wallet")
         .unwrap()
-        .patience(Duration::from_secs(60))
+        .lock_timeout(Duration::from_secs(60))
 }
 
 async fn first_time(pool: &PgPool, consumer: &Inbox, id: &str) -> bool {
@@ -21,7 +21,7 @@ async fn first_time(pool: &PgPool, consumer: &Inbox, id: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_message_is_new_once_for_each_consumer() {
+async fn a_message_is_new_once_per_consumer() {
     let db = database().await;
     let mailer = Inbox::new("mailer").unwrap();
     let answers = [
@@ -52,7 +52,7 @@ async fn a_crash_before_the_commit_leaves_the_message_new() {
 }
 
 #[tokio::test]
-async fn a_duplicate_at_the_same_moment_waits_for_the_first() {
+async fn a_concurrent_duplicate_waits_for_the_first() {
     for commit in [true, false] {
         let db = database().await;
         let mut first = db.pool().begin().await.unwrap();
@@ -70,13 +70,13 @@ async fn a_duplicate_at_the_same_moment_waits_for_the_first() {
 }
 
 #[tokio::test]
-async fn a_duplicate_that_waits_too_long_is_told_to_come_again() {
+async fn a_duplicate_that_waits_too_long_is_busy() {
     let db = database().await;
     let mut first = db.pool().begin().await.unwrap();
     assert!(wallet().first_time(&mut first, "m").await.unwrap());
-    let hasty = wallet().patience(Duration::from_millis(20));
+    let impatient = wallet().lock_timeout(Duration::from_millis(20));
     let mut second = db.pool().begin().await.unwrap();
-    let answer = hasty.first_time(&mut second, "m").await;
+    let answer = impatient.first_time(&mut second, "m").await;
     assert!(matches!(answer, Err(InboxError::Busy)), "{answer:?}");
 }
 
@@ -143,7 +143,7 @@ async fn batches_answer_in_order_and_never_deadlock() {
 }
 
 #[tokio::test]
-async fn only_ids_older_than_the_retention_are_forgotten() {
+async fn only_ids_older_than_the_retention_are_deleted() {
     let db = database().await;
     sqlx::query(
         "insert into postrider.inbox (consumer, message_id, received_at)
@@ -169,18 +169,18 @@ async fn only_ids_older_than_the_retention_are_forgotten() {
 }
 
 #[tokio::test]
-async fn names_that_can_not_be_stored_are_refused() {
+async fn unstorable_names_are_rejected() {
     let db = database().await;
     assert!(Inbox::new("").is_err() && Inbox::new("c".repeat(101)).is_err());
     let mut connection = db.pool().acquire().await.unwrap();
     for id in ["", "a\0", &"m".repeat(256)] {
         assert!(matches!(
             wallet().first_time(&mut connection, id).await,
-            Err(InboxError::Engine(_))
+            Err(InboxError::Other(_))
         ));
         assert!(matches!(
             wallet().first_times(&mut connection, &["ok", id]).await,
-            Err(InboxError::Engine(_))
+            Err(InboxError::Other(_))
         ));
     }
 }

@@ -25,8 +25,8 @@ async fn elected(pool: &PgPool) -> Leadership {
     candidate(pool).campaign().await.unwrap().unwrap()
 }
 
-/// Makes the database believe that the heartbeat stopped long ago.
-async fn let_the_lease_run_out(pool: &PgPool) {
+/// Makes the lease expire.
+async fn expire_lease(pool: &PgPool) {
     let sql = "update postrider.leader set until = clock_timestamp() - interval '1 second'";
     sqlx::query(sql).execute(pool).await.unwrap();
 }
@@ -54,12 +54,12 @@ async fn of_many_candidates_one_is_elected() {
 }
 
 #[tokio::test]
-async fn a_dead_leader_is_replaced_in_a_higher_term_and_its_heartbeat_changes_nothing() {
+async fn a_dead_leader_is_replaced_in_a_higher_term_and_cannot_renew() {
     let db = database().await;
     let mut old = elected(&db.pool()).await;
     assert!(old.renew().await.unwrap());
     assert!(candidate(&db.pool()).campaign().await.unwrap().is_none());
-    let_the_lease_run_out(&db.pool()).await;
+    expire_lease(&db.pool()).await;
     let mut new = elected(&db.pool()).await;
     assert_eq!(new.term(), 2);
     assert!(!old.renew().await.unwrap());
@@ -71,13 +71,13 @@ async fn a_dead_leader_is_replaced_in_a_higher_term_and_its_heartbeat_changes_no
 async fn a_late_heartbeat_keeps_a_lease_that_nobody_took() {
     let db = database().await;
     let mut leadership = elected(&db.pool()).await;
-    let_the_lease_run_out(&db.pool()).await;
+    expire_lease(&db.pool()).await;
     assert!(leadership.renew().await.unwrap());
     assert!(candidate(&db.pool()).campaign().await.unwrap().is_none());
 }
 
 #[tokio::test]
-async fn a_leader_that_resigns_or_is_dropped_makes_room_at_once() {
+async fn a_resigned_or_dropped_leadership_is_free_at_once() {
     let db = database().await;
     elected(&db.pool()).await.resign().await.unwrap();
     let second = elected(&db.pool()).await;
@@ -91,10 +91,10 @@ async fn a_leader_that_resigns_or_is_dropped_makes_room_at_once() {
 }
 
 #[tokio::test]
-async fn a_paused_leader_does_not_know_but_its_term_stops_it() {
+async fn a_paused_leader_is_stopped_by_its_fence() {
     let db = database().await;
     let paused = elected(&db.pool()).await;
-    let_the_lease_run_out(&db.pool()).await;
+    expire_lease(&db.pool()).await;
     let current = elected(&db.pool()).await;
     // Both believe that they lead: two runners. The fence tells them apart.
     let mut tx = db.pool().begin().await.unwrap();
@@ -107,10 +107,10 @@ async fn a_paused_leader_does_not_know_but_its_term_stops_it() {
 }
 
 #[tokio::test]
-async fn nobody_takes_over_in_the_middle_of_a_fenced_transaction() {
+async fn no_takeover_during_a_fenced_transaction() {
     let db = database().await;
     let old = elected(&db.pool()).await;
-    let_the_lease_run_out(&db.pool()).await;
+    expire_lease(&db.pool()).await;
     let mut tx = db.pool().begin().await.unwrap();
     old.fence(&mut tx).await.unwrap();
     let candidate = candidate(&db.pool());
@@ -169,7 +169,7 @@ const SOON: Duration = Duration::from_millis(5);
 const SHORT_LEASE: Duration = Duration::from_millis(600);
 
 #[tokio::test]
-async fn one_runner_works_and_the_other_takes_over_when_it_stops() {
+async fn another_process_takes_over_when_the_leader_stops() {
     let db = database().await;
     let first = Runner::start(&db.pool(), SOON, SHORT_LEASE, |_| Ok(()));
     first.has_run(3).await;
@@ -187,10 +187,10 @@ async fn one_runner_works_and_the_other_takes_over_when_it_stops() {
 }
 
 #[tokio::test]
-async fn a_leader_that_vanished_is_replaced_when_its_lease_runs_out() {
+async fn a_vanished_leader_is_replaced_when_its_lease_expires() {
     let db = database().await;
     let short = Leader::new(db.pool(), "sweep", Duration::from_millis(100)).unwrap();
-    // Forgotten, not dropped: a process that was killed resigns from nothing.
+    // Forgotten, not dropped: a killed process doesn't resign.
     std::mem::forget(short.campaign().await.unwrap().unwrap());
     let runner = Runner::start(&db.pool(), SOON, SHORT_LEASE, |_| Ok(()));
     runner.has_run(1).await;
@@ -199,7 +199,7 @@ async fn a_leader_that_vanished_is_replaced_when_its_lease_runs_out() {
 }
 
 #[tokio::test]
-async fn runs_that_fail_or_panic_do_not_end_the_series() {
+async fn failed_and_panicked_runs_do_not_stop_a_periodic_task() {
     let db = database().await;
     let n = AtomicUsize::new(0);
     let runner = Runner::start(&db.pool(), SOON, LEASE, move |_| {
@@ -215,7 +215,7 @@ async fn runs_that_fail_or_panic_do_not_end_the_series() {
 }
 
 #[tokio::test]
-async fn a_new_leader_keeps_the_rhythm_of_the_old_one() {
+async fn a_new_leader_keeps_the_schedule() {
     let db = database().await;
     let hourly = Duration::from_secs(3600);
     let first = Runner::start(&db.pool(), hourly, LEASE, |_| Ok(()));
@@ -284,7 +284,7 @@ async fn a_run_is_dropped_when_the_lease_is_lost() {
 }
 
 #[tokio::test]
-async fn names_and_leases_that_make_no_sense_are_refused() {
+async fn invalid_names_and_leases_are_rejected() {
     let db = database().await;
     assert!(Leader::new(db.pool(), "", LEASE).is_err());
     assert!(Leader::new(db.pool(), "x", Duration::ZERO).is_err());

@@ -1,4 +1,4 @@
-//! One owner at a time, judged by the database's clock, and nothing lost.
+//! One owner at a time, by the database's clock, and nothing lost.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -42,14 +42,14 @@ async fn claim_one(pool: &PgPool) -> Lease {
     claim(pool, 1).await.pop().unwrap().0
 }
 
-/// Makes every lease run out.
+/// Makes every lease expire.
 async fn expire(pool: &PgPool) {
     pool.execute("update postrider.outbox set lease_until = now() - interval '1 second' where lease_until is not null")
         .await
         .unwrap();
 }
 
-/// The lease of item 1 runs out and somebody else gets it.
+/// Makes the lease of item 1 expire and gives the item to another worker.
 async fn reclaim(pool: &PgPool) -> Lease {
     expire(pool).await;
     match queue().claim_suspect(pool, "v", LEASE, &[1]).await.unwrap() {
@@ -103,7 +103,7 @@ async fn many_claimers_never_get_the_same_item() {
 }
 
 #[tokio::test]
-async fn a_claim_takes_the_oldest_that_are_due() {
+async fn a_claim_takes_the_oldest_due_items() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool, 10).await;
@@ -122,7 +122,7 @@ async fn a_claim_takes_the_oldest_that_are_due() {
 }
 
 #[tokio::test]
-async fn a_claim_from_a_mark_skips_what_lies_before_it() {
+async fn a_claim_from_a_cursor_skips_earlier_items() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool, 10).await;
@@ -134,7 +134,7 @@ async fn a_claim_from_a_mark_skips_what_lies_before_it() {
             "w",
             first
                 .into_iter()
-                .map(|(lease, _)| Settlement::new(lease, Outcome::GiveBack))
+                .map(|(lease, _)| Settlement::new(lease, Outcome::Release))
                 .collect(),
         )
         .await
@@ -150,13 +150,13 @@ async fn a_claim_from_a_mark_skips_what_lies_before_it() {
         .iter()
         .map(|(lease, _)| lease.id())
         .collect();
-    assert_eq!(ids, [4, 5], "the mark itself is looked at again");
+    assert_eq!(ids, [4, 5], "the item at the cursor is included");
     let ids: Vec<i64> = claim(&pool, 2)
         .await
         .iter()
         .map(|(lease, _)| lease.id())
         .collect();
-    assert_eq!(ids, [1, 2], "from the start, what was given back is found");
+    assert_eq!(ids, [1, 2], "released items are found from the start");
 }
 
 #[tokio::test]
@@ -194,7 +194,7 @@ async fn a_claim_can_choose_kinds() {
 }
 
 #[tokio::test]
-async fn what_is_done_leaves_the_table_and_is_on_record() {
+async fn done_items_leave_the_table_and_are_recorded() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool, 3).await;
@@ -206,7 +206,7 @@ async fn what_is_done_leaves_the_table_and_is_on_record() {
     let settled = queue().settle(&pool, "w", batch).await.unwrap();
     assert_eq!((settled.settled, settled.lost.len()), (3, 0));
     assert_eq!(count(&pool).await, 0);
-    let (_, worker) = postrider::attempts::completed(&pool, "postrider.outbox", 2)
+    let (_, worker) = postrider::internal::attempts::completed(&pool, "postrider.outbox", 2)
         .await
         .unwrap()
         .unwrap();
@@ -226,7 +226,7 @@ async fn vacuum(pool: &PgPool) {
 }
 
 #[tokio::test]
-async fn an_item_that_lies_elsewhere_since_its_renewal_is_settled_and_not_the_one_in_its_place() {
+async fn settling_follows_a_row_that_moved_since_its_claim() {
     let db = database().await;
     let pool = db.pool();
     // From the first slot of the first page on.
@@ -261,7 +261,7 @@ async fn an_item_that_lies_elsewhere_since_its_renewal_is_settled_and_not_the_on
 }
 
 #[tokio::test]
-async fn a_stale_lease_changes_nothing() {
+async fn stale_lease_cannot_settle_an_item() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool, 1).await;
@@ -274,7 +274,7 @@ async fn a_stale_lease_changes_nothing() {
         },
         Outcome::Dead { failure: failure() },
         Outcome::Snooze { after: LEASE },
-        Outcome::GiveBack,
+        Outcome::Release,
     ];
     // Each late completion meets a successor's lease, which becomes the next stale one.
     for (losses, outcome) in (1..).zip(outcomes) {
@@ -335,7 +335,7 @@ async fn writes_in_the_settling_transaction_roll_back_with_a_lost_lease() {
 }
 
 #[tokio::test]
-async fn each_outcome_leaves_its_mark() {
+async fn each_outcome_is_recorded_in_the_row() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool, 6).await;
@@ -351,7 +351,7 @@ async fn each_outcome_leaves_its_mark() {
         Outcome::Snooze { after: LEASE },
         Outcome::Dead { failure: failure() },
         Outcome::Abandoned { failure: failure() },
-        Outcome::GiveBack,
+        Outcome::Release,
     ];
     let batch = claim(&pool, 6)
         .await
@@ -365,7 +365,7 @@ async fn each_outcome_leaves_its_mark() {
     assert_eq!(
         row(&pool, 3).await,
         ("waiting".into(), 0, 0, false),
-        "a snooze costs nothing"
+        "a snooze spends nothing"
     );
     assert_eq!(row(&pool, 4).await, ("dead".into(), 1, 0, true));
     assert_eq!(
@@ -376,9 +376,9 @@ async fn each_outcome_leaves_its_mark() {
     assert_eq!(
         row(&pool, 6).await,
         ("ready".into(), 0, 0, true),
-        "a give-back costs nothing"
+        "a release spends nothing"
     );
-    let attempts = postrider::attempts::attempts(&pool, "postrider.outbox", 4)
+    let attempts = postrider::internal::attempts::attempts(&pool, "postrider.outbox", 4)
         .await
         .unwrap();
     assert_eq!(attempts.len(), 1);
@@ -398,7 +398,7 @@ async fn each_outcome_leaves_its_mark() {
     assert_eq!(
         HashSet::from_iter(claimable),
         HashSet::from([2, 6]),
-        "dead ones and those not due are left alone"
+        "dead items and those not due aren't claimed"
     );
 }
 
@@ -423,7 +423,7 @@ async fn a_renewed_lease_is_not_rescued() {
 }
 
 #[tokio::test]
-async fn an_item_with_losses_is_claimed_alone_and_given_up_at_the_tenth() {
+async fn an_item_with_losses_is_claimed_alone_and_dead_at_the_tenth() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool, 3).await;
@@ -447,7 +447,7 @@ async fn an_item_with_losses_is_claimed_alone_and_given_up_at_the_tenth() {
             .unwrap();
         match suspect.unwrap() {
             Suspect::Run(_, item) => assert_eq!(item.losses, loss),
-            Suspect::GiveUp(lease, item) => {
+            Suspect::Exhausted(lease, item) => {
                 assert_eq!((item.losses, loss), (10, 10));
                 queue()
                     .settle(
@@ -469,7 +469,7 @@ async fn an_item_with_losses_is_claimed_alone_and_given_up_at_the_tenth() {
 }
 
 #[tokio::test]
-async fn suspects_are_found_however_deep_they_lie() {
+async fn suspects_are_found_anywhere_in_the_table() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool, 25).await;
@@ -494,7 +494,7 @@ async fn suspects_are_found_however_deep_they_lie() {
 }
 
 #[tokio::test]
-async fn claiming_and_settling_side_by_side_never_deadlocks() {
+async fn concurrent_claims_and_settlements_never_deadlock() {
     let db = database().await;
     let pool = db.pool_of(12);
     fill(&pool, 6_000).await;
@@ -542,7 +542,7 @@ async fn claiming_and_settling_side_by_side_never_deadlocks() {
 }
 
 #[tokio::test]
-async fn bad_arguments_are_named() {
+async fn invalid_arguments_are_named() {
     let db = database().await;
     let pool = db.pool();
     for bad in [

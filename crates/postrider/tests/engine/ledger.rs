@@ -46,7 +46,7 @@ fn state(answer: &Acceptance) -> Option<State> {
 }
 
 #[tokio::test]
-async fn the_first_is_accepted_the_same_again_is_a_replay_and_another_is_a_mismatch() {
+async fn first_request_is_accepted_repetition_is_a_replay_and_difference_a_mismatch() {
     let db = database().await;
     assert_eq!(accept(&db.pool(), "k", "a").await, Acceptance::Accepted);
     assert_eq!(
@@ -58,7 +58,7 @@ async fn the_first_is_accepted_the_same_again_is_a_replay_and_another_is_a_misma
 }
 
 #[tokio::test]
-async fn a_transaction_that_rolls_back_takes_nothing() {
+async fn a_rolled_back_transaction_accepts_nothing() {
     let db = database().await;
     let mut tx = db.pool().begin().await.unwrap();
     let answer = Ledger::default()
@@ -118,7 +118,7 @@ async fn of_sixty_four_first_requests_at_once_exactly_one_has_its_effect() {
 }
 
 #[tokio::test]
-async fn a_second_request_waits_for_the_first_and_is_told_what_became_of_it() {
+async fn a_second_request_waits_for_the_first_and_gets_its_outcome() {
     for commit in [true, false] {
         let db = database().await;
         let mut first = db.pool().begin().await.unwrap();
@@ -147,7 +147,7 @@ async fn a_second_request_waits_for_the_first_and_is_told_what_became_of_it() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_not_had_in_time_is_busy() {
+async fn a_lock_timeout_is_busy() {
     let db = database().await;
     let mut first = db.pool().begin().await.unwrap();
     Ledger::default()
@@ -169,7 +169,7 @@ async fn a_lock_that_is_not_had_in_time_is_busy() {
 }
 
 #[tokio::test]
-async fn an_outcome_is_written_once_and_replayed() {
+async fn an_outcome_is_recorded_once_and_replayed() {
     let db = database().await;
     let mut connection = db.pool().acquire().await.unwrap();
     let ledger = Ledger::default();
@@ -198,7 +198,7 @@ async fn an_outcome_is_written_once_and_replayed() {
     assert!(
         matches!(
             again,
-            Err(LedgerError::NotNow {
+            Err(LedgerError::WrongState {
                 state: State::Succeeded,
                 ..
             })
@@ -215,7 +215,7 @@ async fn an_outcome_is_written_once_and_replayed() {
     assert_eq!(
         accept(&db.pool(), "k", "b").await,
         Acceptance::Mismatch,
-        "also after the end"
+        "even after it finished"
     );
 }
 
@@ -229,7 +229,7 @@ async fn only_a_failed_entry_is_reopened() {
     assert!(
         matches!(
             early,
-            Err(LedgerError::NotNow {
+            Err(LedgerError::WrongState {
                 state: State::Accepted,
                 ..
             })
@@ -258,7 +258,7 @@ async fn only_a_failed_entry_is_reopened() {
 }
 
 #[tokio::test]
-async fn a_result_that_postgresql_could_not_store_does_not_undo_the_work() {
+async fn an_unstorable_result_does_not_undo_the_work() {
     let db = database().await;
     let mut connection = db.pool().acquire().await.unwrap();
     accept(&db.pool(), "k", "a").await;
@@ -276,7 +276,7 @@ async fn a_result_that_postgresql_could_not_store_does_not_undo_the_work() {
 }
 
 #[tokio::test]
-async fn many_requests_are_answered_in_their_order_as_if_one_by_one() {
+async fn many_requests_are_answered_in_order_as_if_one_by_one() {
     let db = database().await;
     accept(&db.pool(), "old", "a").await;
     let requests = [
@@ -349,7 +349,7 @@ async fn batches_with_the_same_keys_in_opposite_order_never_deadlock() {
 }
 
 #[tokio::test]
-async fn equal_requests_of_one_process_share_one_piece_of_work() {
+async fn equal_requests_of_one_process_share_one_execution() {
     let coalesce: Coalesce<u32, LedgerError> = Coalesce::default();
     let runs = AtomicUsize::new(0);
     let request = || {
@@ -371,7 +371,7 @@ async fn equal_requests_of_one_process_share_one_piece_of_work() {
     assert_eq!((led, joined, runs.load(Ordering::SeqCst)), (1, 63, 1));
     assert!(
         matches!(request().await, Ok(Coalesced::Led(7))),
-        "a later one looks again"
+        "a later request checks again"
     );
 }
 
@@ -379,7 +379,7 @@ static KEY: std::sync::LazyLock<Key> = std::sync::LazyLock::new(|| key("k"));
 static DIGEST: std::sync::LazyLock<Digest> = std::sync::LazyLock::new(|| digest("a"));
 
 #[tokio::test]
-async fn when_the_one_who_works_is_cancelled_the_next_takes_over() {
+async fn when_the_running_request_is_cancelled_the_next_takes_over() {
     let coalesce: Arc<Coalesce<u32, LedgerError>> = Arc::default();
     let begun = Arc::new(tokio::sync::Notify::new());
     let first = tokio::spawn({
@@ -399,7 +399,7 @@ async fn when_the_one_who_works_is_cancelled_the_next_takes_over() {
 }
 
 #[tokio::test]
-async fn a_failure_is_shared_and_forgotten() {
+async fn a_failure_is_shared_but_not_remembered() {
     let coalesce: Coalesce<u32, LedgerError> = Coalesce::default();
     let fail = || {
         coalesce.run(&KEY, &DIGEST, || async {
@@ -418,7 +418,7 @@ async fn a_failure_is_shared_and_forgotten() {
 }
 
 #[test]
-fn keys_that_can_not_be_stored_are_refused() {
+fn unstorable_keys_are_rejected() {
     assert_eq!(Key::new("", "k"), Err(InvalidKey::Empty("scope")));
     assert_eq!(Key::new("s", ""), Err(InvalidKey::Empty("key")));
     assert_eq!(
@@ -437,7 +437,7 @@ fn keys_that_can_not_be_stored_are_refused() {
 }
 
 #[tokio::test]
-async fn the_database_refuses_states_that_contradict_themselves() {
+async fn the_database_rejects_contradictory_states() {
     let db = database().await;
     for (columns, values) in [
         ("state", "'succeeded'"),

@@ -1,4 +1,4 @@
-//! The engine against a real PostgreSQL: one binary, one module per concept.
+//! The library against a real PostgreSQL: one binary, one module per concept.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod batcher;
@@ -22,7 +22,7 @@ mod runtime;
 mod schema;
 mod support;
 
-/// How many cases each property is tried with; `PROPTEST_CASES` asks for more.
+/// Number of cases per property; override with `PROPTEST_CASES`.
 fn cases() -> u32 {
     let asked = std::env::var("PROPTEST_CASES").ok();
     asked.and_then(|text| text.parse().ok()).unwrap_or(10_000)

@@ -1,4 +1,4 @@
-//! The schema changes all or nothing, once, and never under a program that does not know it.
+//! Migrations are all-or-nothing, run once, and never under a program that doesn't know them.
 
 use postrider::migrate::{MigrateError, Migration, MigrationSet, Migrator};
 use postrider_testkit::TestDb;
@@ -81,7 +81,7 @@ async fn a_failure_leaves_the_database_as_it_was() {
 }
 
 #[tokio::test]
-async fn ten_programs_starting_at_once_migrate_once() {
+async fn ten_concurrent_programs_migrate_once() {
     let db = TestDb::new().await;
     let starts = (0..10).map(|_| {
         let connection = db.connect();
@@ -94,11 +94,11 @@ async fn ten_programs_starting_at_once_migrate_once() {
     });
     let plans = futures_util::future::join_all(starts).await;
     let ran = plans.iter().filter(|plan| plan.applied == 0).count();
-    assert_eq!(ran, 1, "one of them did it, the others found it done");
+    assert_eq!(ran, 1, "one program migrated, the others found it done");
 }
 
 #[tokio::test]
-async fn an_edited_migration_is_refused_by_name() {
+async fn an_edited_migration_is_rejected_by_name() {
     let db = TestDb::new().await;
     let mut connection = db.connect().await;
     shop(&[FIRST]).run(&mut connection).await.unwrap();
@@ -117,7 +117,7 @@ async fn an_edited_migration_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_missing_migration_and_a_newer_schema_are_refused() {
+async fn a_missing_migration_and_a_newer_schema_are_rejected() {
     let db = TestDb::new().await;
     let mut connection = db.connect().await;
     const THIRD: Migration = Migration {
@@ -144,7 +144,7 @@ async fn a_missing_migration_and_a_newer_schema_are_refused() {
 }
 
 #[tokio::test]
-async fn a_schema_with_other_migrations_under_the_same_numbers_is_refused() {
+async fn a_schema_with_other_migrations_under_the_same_versions_is_rejected() {
     let db = TestDb::new().await;
     let mut connection = db.connect().await;
     shop(&[FIRST, SECOND]).run(&mut connection).await.unwrap();
@@ -162,7 +162,7 @@ async fn a_schema_with_other_migrations_under_the_same_numbers_is_refused() {
 }
 
 #[tokio::test]
-async fn a_number_below_what_ran_is_refused() {
+async fn a_version_below_an_applied_one_is_rejected() {
     let db = TestDb::new().await;
     let mut connection = db.connect().await;
     shop(&[SECOND_ALONE]).run(&mut connection).await.unwrap();
@@ -183,7 +183,7 @@ const SECOND_ALONE: Migration = Migration {
 };
 
 #[tokio::test]
-async fn a_set_that_is_put_together_wrongly_is_refused() {
+async fn a_malformed_set_is_rejected() {
     let db = TestDb::new().await;
     let mut connection = db.connect().await;
     for set in [

@@ -1,4 +1,4 @@
-//! What an operator does to items: named, audited, and only where the state allows it.
+//! Operator actions on items: named, audited, and only where the state allows it.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn queue() -> Queue {
 }
 
 fn operator() -> Operator {
-    Operator::new("ada").because("a good reason")
+    Operator::new("ada").with_reason("a good reason")
 }
 
 /// Items 1 and 2 are dead, 3 is ready, 4 leased.
@@ -76,7 +76,7 @@ async fn audited(pool: &PgPool) -> Vec<(String, String, Vec<i64>, Option<String>
 }
 
 #[tokio::test]
-async fn a_redrive_revives_the_dead_alone_with_fresh_attempts() {
+async fn a_redrive_revives_only_dead_items_with_fresh_attempts() {
     let db = database().await;
     let pool = db.pool();
     mixed(&pool).await;
@@ -101,14 +101,14 @@ async fn a_redrive_revives_the_dead_alone_with_fresh_attempts() {
         Some("a good reason".into()),
     );
     assert_eq!(audited(&pool).await, [expected]);
-    let history = postrider::attempts::attempts(&pool, "postrider.outbox", 1)
+    let history = postrider::internal::attempts::attempts(&pool, "postrider.outbox", 1)
         .await
         .unwrap();
-    assert_eq!(history.len(), 1, "the journal keeps what happened before");
+    assert_eq!(history.len(), 1, "the attempt log keeps earlier attempts");
 }
 
 #[tokio::test]
-async fn a_cancelled_item_is_called_off_even_while_somebody_works_on_it() {
+async fn an_item_can_be_cancelled_while_a_worker_runs_it() {
     let db = database().await;
     let pool = db.pool();
     let late = mixed(&pool).await;
@@ -118,7 +118,7 @@ async fn a_cancelled_item_is_called_off_even_while_somebody_works_on_it() {
         .await
         .unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(cancelled.ids, [3, 4], "what is finished stays as it is");
+    assert_eq!(cancelled.ids, [3, 4], "finished items aren't changed");
     let settled = queue().settle(&pool, "w", vec![late]).await.unwrap();
     assert_eq!(settled.lost.len(), 1);
     let (state, code): (String, String) =
@@ -191,7 +191,7 @@ async fn an_item_that_waits_for_its_ordering_key_cannot_be_unparked() {
         .claim(&pool, &Claim::new("w", LEASE, 10))
         .await
         .unwrap();
-    assert_eq!(next.len(), 1, "cancelling the head lets the next one go");
+    assert_eq!(next.len(), 1, "cancelling the head promotes the next one");
 }
 
 #[tokio::test]
@@ -219,7 +219,7 @@ async fn a_redriven_item_queues_up_with_its_key() {
         .unwrap();
     assert!(
         queue().claim(&pool, &claim).await.unwrap().is_empty(),
-        "not beside the one that is being worked on"
+        "not while another item of its key is running"
     );
     queue()
         .settle(&pool, "w", vec![Settlement::new(second, Outcome::Done)])
@@ -230,7 +230,7 @@ async fn a_redriven_item_queues_up_with_its_key() {
 }
 
 #[tokio::test]
-async fn an_archived_item_is_kept_whole_outside_the_table() {
+async fn an_archived_item_is_kept_completely_outside_the_table() {
     let db = database().await;
     let pool = db.pool();
     mixed(&pool).await;
@@ -253,7 +253,7 @@ async fn an_archived_item_is_kept_whole_outside_the_table() {
 }
 
 #[tokio::test]
-async fn nobody_acts_without_a_name_and_nothing_is_audited_that_did_not_happen() {
+async fn actions_need_a_name_and_only_changes_are_audited() {
     let db = database().await;
     let pool = db.pool();
     mixed(&pool).await;

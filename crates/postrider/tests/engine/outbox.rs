@@ -1,4 +1,4 @@
-//! Accepted with the caller's transaction, once, in order.
+//! Enqueued with the caller's transaction, once, in order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +52,7 @@ async fn settle(pool: &PgPool, lease: Lease, outcome: Outcome) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_message_counts_exactly_if_its_transaction_commits() {
+async fn a_message_exists_only_if_its_transaction_commits() {
     let db = database().await;
     let pool = db.pool();
     let mut tx = pool.begin().await.unwrap();
@@ -67,7 +67,7 @@ async fn a_message_counts_exactly_if_its_transaction_commits() {
 }
 
 #[tokio::test]
-async fn everything_said_about_a_message_comes_out_again() {
+async fn all_message_attributes_reach_the_handler() {
     let db = database().await;
     let pool = db.pool();
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -98,7 +98,7 @@ async fn everything_said_about_a_message_comes_out_again() {
 }
 
 #[tokio::test]
-async fn a_payload_is_stored_as_the_text_that_it_was_with_keys_and_without() {
+async fn a_payload_is_stored_verbatim_with_and_without_keys() {
     let db = database().await;
     let pool = db.pool();
     // Keys out of order, one of them twice; and an array that jsonb would write half as long again.
@@ -129,7 +129,7 @@ async fn a_payload_is_stored_as_the_text_that_it_was_with_keys_and_without() {
 }
 
 #[tokio::test]
-async fn many_messages_with_keys_are_one_round_trip_and_keep_their_order() {
+async fn many_keyed_messages_are_one_round_trip_and_keep_their_order() {
     let db = database().await;
     let pool = db.pool();
     let messages: Vec<Message> = (0..50)
@@ -210,12 +210,12 @@ async fn a_dedupe_key_is_unique_while_its_message_is_unfinished() {
 }
 
 #[tokio::test]
-async fn a_dedupe_key_that_becomes_free_in_between_is_taken_anew() {
+async fn a_dedupe_key_freed_during_the_enqueue_is_reused() {
     let db = database().await;
     let mut connection = db.connect().await;
     let once = message(1).dedupe_key("k").unwrap();
     let first = enqueue(&mut connection, &once).await.unwrap();
-    // Whoever is refused by the first message finds it gone at the very next statement.
+    // The enqueue that finds the first message's key finds it gone at its very next statement.
     let gone = format!(
         "create function finish() returns trigger language plpgsql as $$
          begin delete from postrider.outbox where id = {}; return null; end $$;
@@ -228,7 +228,7 @@ async fn a_dedupe_key_that_becomes_free_in_between_is_taken_anew() {
 }
 
 #[tokio::test]
-async fn two_first_messages_with_one_dedupe_key_at_once_make_one() {
+async fn concurrent_first_messages_with_one_dedupe_key_make_one() {
     let db = database().await;
     let pool = db.pool_of(8);
     let receipts = futures_util::future::join_all((0..8).map(|_| {
@@ -249,7 +249,7 @@ async fn two_first_messages_with_one_dedupe_key_at_once_make_one() {
 }
 
 #[tokio::test]
-async fn items_of_one_key_go_out_one_after_the_other_in_commit_order() {
+async fn items_of_one_key_run_one_after_the_other_in_commit_order() {
     let db = database().await;
     let pool = db.pool();
     let mut connection = pool.acquire().await.unwrap();
@@ -285,7 +285,7 @@ async fn items_of_one_key_go_out_one_after_the_other_in_commit_order() {
 }
 
 #[tokio::test]
-async fn a_stuck_head_holds_back_its_own_key_alone_and_a_dead_one_does_not() {
+async fn a_waiting_head_blocks_only_its_own_key_and_a_dead_one_does_not() {
     let db = database().await;
     let pool = db.pool();
     let mut connection = pool.acquire().await.unwrap();
@@ -333,11 +333,11 @@ async fn settling_never_waits_for_a_transaction_that_enqueues_to_the_same_key() 
     let mut open = pool.begin().await.unwrap();
     enqueue(&mut open, &keyed("a", 2)).await.unwrap();
     let busy = settle(&pool, head, Outcome::Done).await;
-    assert_eq!(busy, ["a"], "its next one can't be told yet");
+    assert_eq!(busy, ["a"], "its next message can't be promoted yet");
     open.commit().await.unwrap();
     assert!(
         claim(&pool).await.is_empty(),
-        "it waits behind a head that is gone"
+        "it waits behind a finished head"
     );
     let mut connection = pool.acquire().await.unwrap();
     assert!(
@@ -352,7 +352,7 @@ async fn settling_never_waits_for_a_transaction_that_enqueues_to_the_same_key() 
 }
 
 #[tokio::test]
-async fn a_key_without_a_head_is_found_by_the_sweep() {
+async fn the_sweep_promotes_keys_without_a_head() {
     let db = database().await;
     let pool = db.pool();
     let mut connection = pool.acquire().await.unwrap();
@@ -380,7 +380,7 @@ async fn a_key_without_a_head_is_found_by_the_sweep() {
 }
 
 #[tokio::test]
-async fn concurrent_enqueues_of_one_key_come_out_in_the_order_of_their_commits() {
+async fn concurrent_enqueues_of_one_key_run_in_commit_order() {
     let db = database().await;
     let pool = db.pool_of(10);
     pool.execute("create table committed (at bigint generated always as identity, n bigint)")
@@ -414,7 +414,7 @@ async fn concurrent_enqueues_of_one_key_come_out_in_the_order_of_their_commits()
 }
 
 #[tokio::test]
-async fn grouped_commits_answer_every_caller_and_share_transactions() {
+async fn group_commit_answers_every_caller_and_shares_transactions() {
     let db = database().await;
     let pool = db.pool_of(6);
     let enqueuer = Arc::new(Enqueuer::start(&pool, None, EnqueuerOptions::default()));
@@ -467,12 +467,12 @@ async fn each_caller_gets_the_id_of_its_own_message() {
 }
 
 #[tokio::test]
-async fn in_a_group_a_bad_message_fails_alone() {
+async fn in_a_group_commit_a_bad_message_fails_alone() {
     let db = database().await;
     let pool = db.pool_of(6);
-    // What Rust can't foresee: a rule of the installation's own.
+    // A constraint of the installation, which Rust can't check.
     pool.execute(
-        "alter table postrider.outbox add constraint house_rule check (topic <> 'forbidden')",
+        "alter table postrider.outbox add constraint local_rule check (topic <> 'forbidden')",
     )
     .await
     .unwrap();
@@ -488,7 +488,7 @@ async fn in_a_group_a_bad_message_fails_alone() {
 }
 
 #[tokio::test]
-async fn a_key_held_by_an_open_transaction_does_not_hold_up_other_messages() {
+async fn a_locked_key_does_not_delay_other_messages() {
     let db = database().await;
     let pool = db.pool_of(8);
     let mut open = pool.begin().await.unwrap();
@@ -504,7 +504,7 @@ async fn a_key_held_by_an_open_transaction_does_not_hold_up_other_messages() {
 }
 
 #[tokio::test]
-async fn sql_and_rust_refuse_the_same() {
+async fn sql_and_rust_reject_the_same_messages() {
     let db = database().await;
     let pool = db.pool();
     let refused = [

@@ -1,8 +1,11 @@
-//! Retry policies are pure, bounded and never surprise.
+//! Retry policies are pure, bounded and predictable.
 
 use std::time::Duration;
 
-use postrider::retry::{Backoff, MAX_ATTEMPTS, MAX_DELAY, Policy, PolicyError};
+use postrider::{
+    RetryPolicy,
+    retry::{Backoff, MAX_ATTEMPTS, MAX_DELAY, PolicyError},
+};
 use proptest::prelude::*;
 
 const fn secs(n: u64) -> Duration {
@@ -10,8 +13,8 @@ const fn secs(n: u64) -> Duration {
 }
 
 #[test]
-fn exponential_waits_double_up_to_the_cap() {
-    let policy = Policy::exponential(secs(300), secs(3600), 10).unwrap();
+fn exponential_delays_double_up_to_the_cap() {
+    let policy = RetryPolicy::exponential(secs(300), secs(3600), 10).unwrap();
     let waits: Vec<_> = (1..=6)
         .filter_map(|n| policy.delay(n, 0.5))
         .map(|d| d.as_secs())
@@ -20,8 +23,8 @@ fn exponential_waits_double_up_to_the_cap() {
 }
 
 #[test]
-fn jitter_moves_a_wait_by_its_share_and_never_over_the_cap() {
-    let policy = Policy::exponential(secs(100), secs(110), 5).unwrap();
+fn jitter_spreads_a_delay_and_never_exceeds_the_cap() {
+    let policy = RetryPolicy::exponential(secs(100), secs(110), 5).unwrap();
     assert_eq!(policy.delay(1, 0.0), Some(secs(80)));
     assert_eq!(policy.delay(1, 1.0), Some(secs(110)));
     assert_eq!(policy.delay(1, f64::NAN), Some(secs(100)));
@@ -30,7 +33,7 @@ fn jitter_moves_a_wait_by_its_share_and_never_over_the_cap() {
 
 #[test]
 fn the_last_delay_of_a_table_repeats_and_the_last_attempt_has_none() {
-    let policy = Policy::table([secs(5), secs(10)], 4).unwrap();
+    let policy = RetryPolicy::table([secs(5), secs(10)], 4).unwrap();
     let waits: Vec<_> = (0..=5).map(|n| policy.delay(n, 0.5)).collect();
     assert_eq!(
         waits,
@@ -47,8 +50,8 @@ fn the_last_delay_of_a_table_repeats_and_the_last_attempt_has_none() {
 }
 
 #[test]
-fn fixed_waits_are_all_equal_and_none_means_one_attempt() {
-    let fixed = Policy::fixed(secs(7), 3).unwrap();
+fn fixed_delays_are_equal_and_none_means_one_attempt() {
+    let fixed = RetryPolicy::fixed(secs(7), 3).unwrap();
     assert_eq!(
         [
             fixed.delay(1, 0.1),
@@ -57,14 +60,17 @@ fn fixed_waits_are_all_equal_and_none_means_one_attempt() {
         ],
         [Some(secs(7)), Some(secs(7)), None]
     );
-    assert_eq!(Policy::none().delay(1, 0.5), None);
-    assert_eq!(Policy::new(Backoff::None, 9).unwrap().max_attempts(), 1);
+    assert_eq!(RetryPolicy::none().delay(1, 0.5), None);
+    assert_eq!(
+        RetryPolicy::new(Backoff::None, 9).unwrap().max_attempts(),
+        1
+    );
 }
 
 #[test]
-fn policies_that_make_no_sense_are_refused() {
+fn invalid_policies_are_rejected() {
     let exponential = |multiplier, jitter| {
-        Policy::new(
+        RetryPolicy::new(
             Backoff::Exponential {
                 initial: secs(1),
                 multiplier,
@@ -96,23 +102,26 @@ fn policies_that_make_no_sense_are_refused() {
     ));
     assert!(matches!(exponential(2.0, 1.1), Err(PolicyError::Jitter(_))));
     assert!(matches!(
-        Policy::exponential(secs(3), secs(2), 3),
+        RetryPolicy::exponential(secs(3), secs(2), 3),
         Err(PolicyError::CapBelowInitial { .. })
     ));
-    assert!(matches!(Policy::table([], 3), Err(PolicyError::EmptyTable)));
     assert!(matches!(
-        Policy::fixed(Duration::MAX, 3),
+        RetryPolicy::table([], 3),
+        Err(PolicyError::EmptyTable)
+    ));
+    assert!(matches!(
+        RetryPolicy::fixed(Duration::MAX, 3),
         Err(PolicyError::TooLong { .. })
     ));
     assert!(matches!(
-        Policy::fixed(secs(1), 0),
+        RetryPolicy::fixed(secs(1), 0),
         Err(PolicyError::Attempts(0))
     ));
-    // As many as a smallint counts, and no more.
+    // The range of a smallint.
     assert!(i16::try_from(MAX_ATTEMPTS).is_ok());
-    assert!(Policy::fixed(secs(1), MAX_ATTEMPTS).is_ok());
+    assert!(RetryPolicy::fixed(secs(1), MAX_ATTEMPTS).is_ok());
     assert!(matches!(
-        Policy::fixed(secs(1), MAX_ATTEMPTS + 1),
+        RetryPolicy::fixed(secs(1), MAX_ATTEMPTS + 1),
         Err(PolicyError::Attempts(_))
     ));
 }
@@ -120,20 +129,20 @@ fn policies_that_make_no_sense_are_refused() {
 #[test]
 fn a_policy_reads_from_configuration_and_writes_the_same_form() {
     let text = r#"{"strategy":"exponential","initial_delay":"5m","max_delay":3600,"jitter_pct":0.2,"max_attempts":3}"#;
-    let policy: Policy = serde_json::from_str(text).unwrap();
+    let policy: RetryPolicy = serde_json::from_str(text).unwrap();
     assert_eq!(
         policy,
-        Policy::exponential(secs(300), secs(3600), 3).unwrap()
+        RetryPolicy::exponential(secs(300), secs(3600), 3).unwrap()
     );
     for policy in [
         policy,
-        Policy::table([secs(1), secs(2)], 4).unwrap(),
-        Policy::none(),
-        Policy::default(),
+        RetryPolicy::table([secs(1), secs(2)], 4).unwrap(),
+        RetryPolicy::none(),
+        RetryPolicy::default(),
     ] {
         let written = serde_json::to_string(&policy).unwrap();
         assert_eq!(
-            serde_json::from_str::<Policy>(&written).unwrap(),
+            serde_json::from_str::<RetryPolicy>(&written).unwrap(),
             policy,
             "{written}"
         );
@@ -141,9 +150,9 @@ fn a_policy_reads_from_configuration_and_writes_the_same_form() {
 }
 
 #[test]
-fn configuration_that_makes_no_sense_is_refused_with_the_reason() {
+fn invalid_configuration_is_rejected_with_the_reason() {
     let refused = |text: &str| {
-        serde_json::from_str::<Policy>(text)
+        serde_json::from_str::<RetryPolicy>(text)
             .unwrap_err()
             .to_string()
     };
@@ -158,7 +167,7 @@ fn configuration_that_makes_no_sense_is_refused_with_the_reason() {
     assert!(refused(r#"{"strategy":"fixed","delay":-5,"max_attempts":1}"#).contains("duration"));
 }
 
-fn any_policy() -> impl Strategy<Value = Policy> {
+fn any_policy() -> impl Strategy<Value = RetryPolicy> {
     let duration = || {
         (0..=MAX_DELAY.as_secs(), 0..1_000_000_000_u32)
             .prop_map(|(s, n)| Duration::new(s, n).min(MAX_DELAY))
@@ -179,14 +188,14 @@ fn any_policy() -> impl Strategy<Value = Policy> {
         duration().prop_map(Backoff::Fixed),
         Just(Backoff::None),
     ];
-    (backoff, 1..=MAX_ATTEMPTS).prop_map(|(backoff, max)| Policy::new(backoff, max).unwrap())
+    (backoff, 1..=MAX_ATTEMPTS).prop_map(|(backoff, max)| RetryPolicy::new(backoff, max).unwrap())
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(crate::cases()))]
 
     #[test]
-    fn every_delay_is_bounded_and_there_is_one_exactly_while_attempts_are_left(
+    fn every_delay_is_bounded_and_exists_only_while_attempts_are_left(
         policy in any_policy(), attempt in any::<u32>(), sample in any::<f64>(),
     ) {
         let delay = policy.delay(attempt, sample);
@@ -196,7 +205,7 @@ proptest! {
     }
 
     #[test]
-    fn without_jitter_waits_never_shrink(policy in any_policy(), attempt in 1..2_000_u32) {
+    fn without_jitter_delays_never_shrink(policy in any_policy(), attempt in 1..2_000_u32) {
         if matches!(policy.backoff(), Backoff::Table(_)) {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! The worker keeps its promises: nothing lost, nothing hidden, nothing that runs past its lease.
+//! The worker: nothing lost, nothing hidden, nothing runs past its lease.
 
 mod backlog;
 mod batch_effect;
@@ -11,9 +11,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use postrider::RetryPolicy;
 use postrider::outbox::{Message, OUTBOX, enqueue_many};
-use postrider::retry::Policy;
-use postrider::runtime::{Handler, Verdict, Worker, WorkerOptions};
+use postrider::{Handler, Verdict, Worker, WorkerOptions};
 use sqlx::PgPool;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -28,8 +28,8 @@ fn options() -> WorkerOptions {
     }
 }
 
-/// Hardly ever polls: what is found was hinted at.
-fn sleepy() -> WorkerOptions {
+/// Rarely polls: what it finds was hinted at.
+fn rarely_polling() -> WorkerOptions {
     let hour = Duration::from_secs(3600);
     WorkerOptions {
         poll_min: hour,
@@ -38,8 +38,8 @@ fn sleepy() -> WorkerOptions {
     }
 }
 
-fn hasty() -> Policy {
-    Policy::fixed(Duration::ZERO, 3).unwrap()
+fn short_delays() -> RetryPolicy {
+    RetryPolicy::fixed(Duration::ZERO, 3).unwrap()
 }
 
 struct Running {
@@ -66,8 +66,8 @@ fn worker(pool: &PgPool) -> Worker {
         .options(options())
 }
 
-/// Notes the numbers of the items that it handles.
-fn noting(handled: &Arc<Mutex<Vec<i64>>>) -> Handler {
+/// Records the numbers of the items that it handles.
+fn recording(handled: &Arc<Mutex<Vec<i64>>>) -> Handler {
     let handled = Arc::clone(handled);
     Handler::new(move |item| {
         let number: Result<i64, _> = item.read();

@@ -1,4 +1,4 @@
-//! What the database itself guarantees, and how it finds what is due.
+//! What the database itself guarantees, and how it finds due items.
 
 use postrider::lease::Queue;
 use postrider::outbox::OUTBOX;
@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Executor};
 
 use crate::support::{database, plan};
 
-/// Every pair of state and columns that must not exist.
+/// Every combination of state and columns that must not exist.
 const IMPOSSIBLE: &[&str] = &[
     "update postrider.outbox set state = 'leased'",
     "update postrider.outbox set lease_until = now(), fence = 1, lease_owner = 'x'",
@@ -31,7 +31,7 @@ const IMPOSSIBLE: &[&str] = &[
 ];
 
 #[tokio::test]
-async fn the_database_refuses_every_state_that_must_not_exist() {
+async fn the_database_rejects_every_invalid_state() {
     let db = database().await;
     let mut connection = db.connect().await;
     connection
@@ -51,7 +51,7 @@ async fn the_database_refuses_every_state_that_must_not_exist() {
 }
 
 #[tokio::test]
-async fn no_index_covers_what_a_claim_changes() {
+async fn no_index_covers_columns_that_a_claim_changes() {
     const CHANGED: &str = "
         select count(*) from pg_index i
         join pg_attribute a on a.attrelid = i.indrelid and a.attname in ('state', 'lease_until', 'fence', 'lease_owner')
@@ -119,7 +119,7 @@ async fn every_statement_is_valid_and_the_claim_uses_its_index_with_and_without_
     }
 }
 
-/// What the server may believe of the table when a backlog arrives.
+/// Statistics that the table may have when a backlog arrives.
 const BELIEFS: [(&str, &str); 3] = [
     ("it has never looked", ""),
     (
@@ -135,7 +135,7 @@ const BELIEFS: [(&str, &str); 3] = [
 ];
 
 #[tokio::test]
-async fn a_claim_never_sorts_the_backlog_whatever_the_server_believes_of_the_table() {
+async fn a_claim_never_sorts_the_backlog_whatever_the_statistics() {
     let claim = Queue::new(&OUTBOX).unwrap().statements();
     let (_, claim) = claim.iter().find(|(name, _)| *name == "claim_any").unwrap();
     for (belief, script) in BELIEFS {

@@ -1,4 +1,4 @@
-//! What the modules share: a migrated database each, and waiting for locks.
+//! Shared test support: a migrated database per test, query plans, and waiting for locks.
 
 pub mod own_table;
 
@@ -7,7 +7,7 @@ use postrider_testkit::TestDb;
 pub use postrider_testkit::eventually;
 use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 
-/// A database of its own with the engine's schema in it.
+/// A database of its own with the library's schema.
 pub async fn database() -> TestDb {
     TestDb::from_template("engine", async |connection| {
         Migrator::new([postrider::migrations()])
@@ -18,7 +18,7 @@ pub async fn database() -> TestDb {
     .await
 }
 
-/// How the server would run a statement.
+/// The server's plan for a statement.
 pub async fn plan(connection: &mut PgConnection, statement: &str) -> String {
     let explained = format!("explain {statement}");
     let rows: Vec<String> = sqlx::query_scalar(AssertSqlSafe(explained))
@@ -28,7 +28,7 @@ pub async fn plan(connection: &mut PgConnection, statement: &str) -> String {
     rows.join("\n")
 }
 
-/// Waits until some statement of this database waits for another transaction.
+/// Waits until a statement of this database waits for another transaction.
 pub async fn waits_for_a_lock(pool: &PgPool) {
     const WAITING: &str = "
         select count(*) > 0 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";

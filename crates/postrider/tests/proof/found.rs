@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use postrider::attempts;
+use postrider::RetryPolicy;
 use postrider::failure::{Category, Failure};
+use postrider::internal::attempts;
 use postrider::lease::{Claim, Outcome, Queue, Settlement, Suspect};
 use postrider::outbox::{Message, OUTBOX, enqueue};
-use postrider::retry::Policy;
-use postrider::runtime::{Effect, Handled, Handler, Verdict, Worker, WorkerOptions};
+use postrider::{Effect, Handled, Handler, Verdict, Worker, WorkerOptions};
 use postrider_testkit::within;
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
@@ -25,7 +25,7 @@ async fn one_item(pool: &PgPool) -> i64 {
 }
 
 async fn work(pool: &PgPool, handler: Handler) {
-    let policy = Policy::fixed(Duration::from_millis(10), 3).unwrap();
+    let policy = RetryPolicy::fixed(Duration::from_millis(10), 3).unwrap();
     let worker = Worker::new(pool.clone(), &OUTBOX)
         .unwrap()
         .options(WorkerOptions {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use postrider::retry::Policy;
-use postrider::runtime::{BoxError, Verdict};
+use postrider::RetryPolicy;
 use postrider::transport::{
     Consumer, Delivery, Fate, Message, MessageHandler, Published, Receipt, Subscriber,
     Subscription, Transport, TransportError,
 };
+use postrider::{BoxError, Verdict};
 use postrider_transports::PostgresTransport;
 use sqlx::{PgConnection, PgPool};
 use tokio_util::sync::CancellationToken;
@@ -26,13 +26,13 @@ pub const GROUPS: [&str; 2] = ["shared", "apart"];
 pub async fn consume(
     transport: Arc<PostgresTransport>,
     pool: PgPool,
-    policy: Policy,
+    policy: RetryPolicy,
     lease: Duration,
     stop: CancellationToken,
 ) -> Result<(), TransportError> {
     let subscriber = |transport: Arc<dyn Transport>, group: &'static str| {
         let subscription = Subscription::new(group, [MESSAGE])
-            .map_err(|error| TransportError::of_engine("postgres", error))?
+            .map_err(|error| TransportError::from_error("postgres", error))?
             .lease(lease)
             .policy(policy.clone());
         let handle: Arc<MessageHandler> = Arc::new(

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use postrider::Error;
-use postrider::dead_letter::{Action as AuditEntry, DeadLetters, Filter, Order};
+use postrider::dead_letter::{Action as AuditEntry, DeadLetters, Filter, OperationRequest};
 use postrider::leader::{Periodic, run_periodic};
 use postrider::lease::Operator;
 use postrider::outbox::OUTBOX;
@@ -96,9 +96,9 @@ async fn ask(pool: &PgPool) {
             kind: Some(kind.to_owned()),
             ..Filter::default()
         };
-        let order = Order {
+        let order = OperationRequest {
             rate: Some(PER_SECOND),
-            ..Order::new(deed, filter)
+            ..OperationRequest::new(deed, filter)
         };
         letters().submit(pool, &operator, &order).await.unwrap();
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use postrider::RetryPolicy;
 use postrider::breaker::Breakers;
 use postrider::failure::{Category, Failure};
 use postrider::inbox::{Inbox, InboxError};
@@ -15,9 +16,8 @@ use postrider::lease::Item;
 use postrider::ledger::{Key, Ledger, LedgerError, Outcome};
 use postrider::outbox::OUTBOX;
 use postrider::publisher::{Publisher, PublisherOptions};
-use postrider::retry::Policy;
-use postrider::runtime::{BoxError, Effect, Handled, Handler, Verdict, Worker, WorkerOptions};
 use postrider::transport::{Consumer, Message, Published, Subscription, Transport, TransportError};
+use postrider::{BoxError, Effect, Handled, Handler, Verdict, Worker, WorkerOptions};
 use postrider::{Error, Result};
 use postrider_transports::PostgresTransport;
 use sqlx::{PgConnection, PgPool};
@@ -109,8 +109,8 @@ pub async fn keep(stop: CancellationToken, life: impl Fn(CancellationToken) -> J
     }
 }
 
-fn policy() -> Policy {
-    Policy::fixed(Duration::from_millis(20), MOST_ATTEMPTS.unsigned_abs()).unwrap()
+fn policy() -> RetryPolicy {
+    RetryPolicy::fixed(Duration::from_millis(20), MOST_ATTEMPTS.unsigned_abs()).unwrap()
 }
 
 async fn worker(
@@ -237,7 +237,7 @@ fn log(step: &'static str, item: &Item, key: String, finish: Option<String>) -> 
                     .finish(tx, &key, Outcome::Succeeded, None)
                     .await
                     .map_err(|error| match error {
-                        LedgerError::Engine(error) => BoxError::from(error),
+                        LedgerError::Other(error) => BoxError::from(error),
                         other => BoxError::from(other),
                     })?;
             }
@@ -270,7 +270,7 @@ async fn take_in(pool: &PgPool, item: &Item, task: &Task) -> Result<()> {
     match inbox.first_time(&mut tx, &task.key).await {
         Ok(true) => write(&mut tx, &task.key, "done", item.attempts, item.losses).await?,
         Ok(false) => {}
-        Err(InboxError::Engine(error)) => return Err(error),
+        Err(InboxError::Other(error)) => return Err(error),
         Err(InboxError::Busy) => return Err(sqlx::Error::PoolTimedOut.into()),
     }
     tx.commit().await?;

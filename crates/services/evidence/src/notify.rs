@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use postrider::{
-    Error,
-    runtime::{BoxError, Verdict},
+    BoxError, Error, Verdict,
     transport::{BatchHandler, BatchOutcome, Delivery, Subscriber, Subscription, Transport},
 };
 use tokio_util::sync::CancellationToken;

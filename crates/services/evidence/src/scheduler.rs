@@ -6,10 +6,9 @@
 use std::time::{Duration, Instant};
 
 use postrider::{
-    Error,
+    Error, RetryPolicy,
     leader::{Periodic, run_periodic},
     outbox::OUTBOX,
-    retry::Policy,
     wake::Waker,
 };
 use postrider_blob::Store;
@@ -37,7 +36,7 @@ pub struct Scheduler {
     pool: PgPool,
     files: Store,
     settings: settings::Scheduler,
-    policy: Policy,
+    policy: RetryPolicy,
     gate: Gate,
     waker: Waker,
 }

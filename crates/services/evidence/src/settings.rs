@@ -7,8 +7,9 @@ use std::{fmt, time::Duration};
 
 use bytesize::ByteSize;
 use postrider::{
-    retry::{Backoff, Policy, PolicyError},
-    settings::{BreakerOverride, Lease, address, not_http, unless_empty},
+    RetryPolicy,
+    internal::settings::{BreakerOverride, Lease, address, not_http, unless_empty},
+    retry::{Backoff, PolicyError},
 };
 use postrider_web::http_client::Endpoint;
 use serde::Deserialize;
@@ -52,7 +53,7 @@ pub struct CaseApi {
     #[serde(deserialize_with = "unless_empty")]
     pub token: Option<String>,
     /// The longest that one call may take.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub timeout: Duration,
     /// Ask before an artifact is sent again that may have arrived: for an API whose PUT is not idempotent.
     pub look_up: bool,
@@ -75,12 +76,12 @@ pub struct BackoffSettings {
     /// Their shape.
     pub strategy: Strategy,
     /// The first wait.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub initial_delay: Duration,
     /// The factor from one to the next.
     pub multiplier: f64,
     /// The longest.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub max_delay: Duration,
     /// By which share a wait may be shorter or longer.
     pub jitter_pct: f64,
@@ -105,7 +106,7 @@ pub struct Scheduler {
     /// The pause between two of them.
     pub sleep_between_batches: Pause,
     /// How often it looks for what is due.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub interval: Duration,
 }
 
@@ -114,7 +115,7 @@ pub struct Scheduler {
 #[serde(deny_unknown_fields)]
 pub struct N2 {
     /// So long after N1 it goes out whatever is unsettled.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub force_after: Duration,
     /// What is unsettled then is given up.
     pub mark_remaining_permanent: bool,
@@ -147,13 +148,13 @@ pub struct Ingest {
     /// The most that an entry may be larger unpacked than packed.
     pub max_ratio: u64,
     /// How long an upload may take.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub timeout: Duration,
 }
 
 impl Settings {
     /// The retry policy that attempts and waits make.
-    pub fn policy(&self) -> Result<Policy, PolicyError> {
+    pub fn policy(&self) -> Result<RetryPolicy, PolicyError> {
         let backoff = &self.retry.backoff;
         let shape = match backoff.strategy {
             Strategy::Exponential => Backoff::Exponential {
@@ -164,7 +165,7 @@ impl Settings {
             },
             Strategy::Fixed => Backoff::Fixed(backoff.initial_delay),
         };
-        Policy::new(shape, self.retry.max_attempts)
+        RetryPolicy::new(shape, self.retry.max_attempts)
     }
 
     /// Attempts after the first.

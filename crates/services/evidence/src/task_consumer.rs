@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use postrider::{
-    Error,
+    BoxError, Error, Verdict,
     failure::{Category, Failure},
-    runtime::{BoxError, Verdict},
     transport::{
         BatchHandler, BatchOutcome, Delivery, Message, Subscriber, Subscription, Transport,
     },

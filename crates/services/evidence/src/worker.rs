@@ -11,14 +11,12 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use postrider::{
-    Error, Result,
+    BoxError, Effect, Error, Handled, Handler, Result, RetryPolicy, Verdict, Worker, WorkerOptions,
     batcher::{Batcher, BatcherOptions},
     breaker::{self, Breaker, Breakers},
     failure::Failure,
     lease::Item,
     outbox::OUTBOX,
-    retry::Policy,
-    runtime::{BoxError, Effect, Handled, Handler, Verdict, Worker, WorkerOptions},
     wake::Waker,
 };
 use postrider_blob::Store;
@@ -168,7 +166,7 @@ struct Sender {
     store: Store,
     cases: Arc<dyn CaseApi>,
     breaker: Arc<Breaker>,
-    policy: Policy,
+    policy: RetryPolicy,
     look_up: bool,
     /// Rows are handled side by side, and so are the files of a row: this bounds the calls of all.
     calls: Semaphore,
@@ -360,7 +358,7 @@ fn conclude(holder: Holder, attempts: Vec<Attempt>, more: bool) -> Handled {
 
 /// What a failure means for an artifact: whether it is tried again, and when.
 fn failure_of(
-    policy: &Policy,
+    policy: &RetryPolicy,
     held: &Held,
     code: Code,
     message: &str,
@@ -388,7 +386,7 @@ fn failure_of(
 /// Whatever the holder would have tried has failed.
 async fn give_up(
     tx: &mut PgConnection,
-    policy: &Policy,
+    policy: &RetryPolicy,
     worker: &str,
     holder: Holder,
     why: &str,
@@ -406,7 +404,7 @@ async fn give_up(
 /// The same for a row whose first event died before it became a task; says how many artifacts were marked.
 pub(crate) async fn give_up_row(
     pool: &PgPool,
-    policy: &Policy,
+    policy: &RetryPolicy,
     row: Uuid,
     why: &str,
 ) -> Result<usize> {

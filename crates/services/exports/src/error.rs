@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use postrider::{
     Error,
-    error::{database_is_transient, is_conflict},
     failure::{Category, Failure},
+    internal::{database_is_transient, is_conflict},
     ledger::LedgerError,
 };
 use postrider_blob::{Fault, fault};

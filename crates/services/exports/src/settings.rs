@@ -3,8 +3,9 @@
 use std::{fmt, time::Duration};
 
 use postrider::{
-    retry::{Backoff, Policy, PolicyError},
-    settings::{BreakerOverride, Lease, address},
+    RetryPolicy,
+    internal::settings::{BreakerOverride, Lease, address},
+    retry::{Backoff, PolicyError},
 };
 use serde::Deserialize;
 use url::Url;
@@ -108,14 +109,14 @@ pub struct FinalizerSettings {
 
 impl Settings {
     /// The retry policy.
-    pub fn policy(&self) -> Result<Policy, PolicyError> {
+    pub fn policy(&self) -> Result<RetryPolicy, PolicyError> {
         let backoff = Backoff::Exponential {
             initial: Duration::from_millis(self.retry.base_delay_ms),
             multiplier: 2.0,
             cap: MAX_DELAY,
             jitter: JITTER,
         };
-        Policy::new(backoff, self.retry.max_attempts)
+        RetryPolicy::new(backoff, self.retry.max_attempts)
     }
 
     /// Interval between two runs of the finalizer.

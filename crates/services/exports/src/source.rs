@@ -9,7 +9,7 @@ use std::{
 
 use bytes::BytesMut;
 use futures_util::TryStreamExt;
-use postrider::pool;
+use postrider::internal::pool;
 use sqlx::{PgPool, Postgres, pool::PoolConnection, postgres::PgConnectOptions};
 
 pub use template::{Template, TemplateError};

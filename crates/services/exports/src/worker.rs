@@ -15,13 +15,11 @@ use std::{
 };
 
 use postrider::{
-    Error, Result,
+    BoxError, Effect, Error, Handled, Handler, Result, RetryPolicy, Verdict, Worker, WorkerOptions,
     batcher::{Batcher, BatcherOptions},
     breaker::{self, Breakers},
     failure::Failure,
     lease::{Item, Outcome},
-    retry::Policy,
-    runtime::{BoxError, Effect, Handled, Handler, Verdict, Worker, WorkerOptions},
 };
 use postrider_blob::{Key, Store};
 use serde::Deserialize;
@@ -223,7 +221,7 @@ struct Exporter {
     source: Source,
     store: Store,
     gzip: bool,
-    policy: Policy,
+    policy: RetryPolicy,
     slots: Semaphore,
     store_calls: Dependency,
     source_calls: Dependency,

@@ -3,9 +3,10 @@
 use std::{fmt, time::Duration};
 
 use postrider::{
+    RetryPolicy,
+    internal::settings::{BreakerOverride, Delay, Lease, address, not_http, unless_empty},
     limits::{InvalidRate, Limit, Rate},
-    retry::{Policy, PolicyError},
-    settings::{BreakerOverride, Delay, Lease, address, not_http, unless_empty},
+    retry::PolicyError,
 };
 use postrider_web::http_client::Endpoint;
 use serde::Deserialize;
@@ -30,7 +31,7 @@ pub struct Settings {
     /// Which orders are sent strictly one after another.
     pub ordering: Ordering,
     /// How long finished rows are kept.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub retention: Duration,
     /// Circuit breaker settings that differ from the common ones.
     pub breaker: BreakerOverride,
@@ -72,7 +73,7 @@ pub struct BrokerSettings {
     #[serde(deserialize_with = "unless_empty")]
     pub token: Option<String>,
     /// Timeout of one call.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub timeout: Duration,
     /// Maximum calls per second from each process; absent: unlimited.
     #[serde(deserialize_with = "unless_empty")]
@@ -103,9 +104,9 @@ impl BrokerSettings {
 
 impl Settings {
     /// The retry policy.
-    pub fn policy(&self) -> Result<Policy, PolicyError> {
+    pub fn policy(&self) -> Result<RetryPolicy, PolicyError> {
         let waits: Vec<Duration> = self.backoff.iter().map(|delay| delay.0).collect();
-        Policy::table(waits, self.max_attempts)
+        RetryPolicy::table(waits, self.max_attempts)
     }
 
     /// Invalid values as (key, problem).

@@ -7,14 +7,12 @@
 use std::{sync::Arc, time::Duration};
 
 use postrider::{
-    Error, Result,
+    BoxError, Effect, Error, Handled, Handler, Result, RetryPolicy, Verdict, Worker, WorkerOptions,
     breaker::{self, Breaker, Breakers},
     failure::{Category, Failure},
     lease::{Item, Outcome},
     ledger::{self, Ledger, LedgerError},
-    limits::Destination,
-    retry::Policy,
-    runtime::{BoxError, Effect, Handled, Handler, Verdict, Worker, WorkerOptions},
+    limits::Limiter,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -78,7 +76,7 @@ pub fn worker(
         broker,
         breaker: breakers.get_with(DEPENDENCY, breaker),
         policy: policy.clone(),
-        limiter: Destination::new(limit),
+        limiter: Limiter::new(limit),
     });
     gauges::register();
     let adapter = sender.broker.name();
@@ -106,8 +104,8 @@ struct Sender {
     pool: PgPool,
     broker: Arc<dyn Broker>,
     breaker: Arc<Breaker>,
-    policy: Policy,
-    limiter: Destination,
+    policy: RetryPolicy,
+    limiter: Limiter,
 }
 
 impl Sender {
@@ -135,7 +133,7 @@ impl Sender {
             return Ok(Attempt::Dead(expired()));
         }
         // The rate limit comes first: an order that waits for its turn can still expire or be cancelled.
-        let _entry = self.limiter.enter().await;
+        let _entry = self.limiter.acquire().await;
         // The breaker comes before the mark: an order that an open breaker holds back was not sent.
         let permit = match self.breaker.permit() {
             Ok(permit) => permit,
@@ -145,7 +143,7 @@ impl Sender {
             Ok(SendCheck::Send) => {}
             Ok(SendCheck::Expired) => return Ok(Attempt::Dead(expired())),
             Ok(SendCheck::Finished) => return Ok(Attempt::Snooze(SNOOZE)),
-            Err(error) if postrider::error::database_is_transient(&error) => {
+            Err(error) if postrider::internal::database_is_transient(&error) => {
                 tracing::warn!(%error, key = order.key, "database unavailable; order not sent, retrying");
                 return Ok(Attempt::Snooze(SNOOZE));
             }
@@ -170,7 +168,7 @@ impl Sender {
 
     /// Queries the broker for an order that may have been sent before. `None`: the broker doesn't know it.
     async fn find_at_broker(&self, order: &ClaimedOrder) -> Option<Attempt> {
-        let _entry = self.limiter.enter().await;
+        let _entry = self.limiter.acquire().await;
         let found = self
             .breaker
             .call(self.broker.find(&order.key), classify)
@@ -275,7 +273,7 @@ fn report(adapter: &'static str, item: &Item, outcome: &Outcome) {
                 "order aborted"
             );
         }
-        Outcome::Snooze { .. } | Outcome::GiveBack => {}
+        Outcome::Snooze { .. } | Outcome::Release => {}
     }
 }
 
@@ -292,7 +290,7 @@ fn record_failure(item: &Item, failure: &Failure) -> Effect {
                 .await
             {
                 // Already recorded: the row was redriven without its ledger entry.
-                Err(LedgerError::NotNow {
+                Err(LedgerError::WrongState {
                     state: ledger::State::Failed,
                     ..
                 }) => Ok(()),
@@ -305,7 +303,7 @@ fn record_failure(item: &Item, failure: &Failure) -> Effect {
 /// Unwraps database errors: the engine recognises an outage by the error's own type.
 fn boxed(error: LedgerError) -> BoxError {
     match error {
-        LedgerError::Engine(Error::Database(error)) => Box::new(error),
+        LedgerError::Other(Error::Database(error)) => Box::new(error),
         other => Box::new(other),
     }
 }

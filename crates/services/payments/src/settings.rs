@@ -3,8 +3,9 @@
 use std::{fmt, time::Duration};
 
 use postrider::{
-    retry::{Policy, PolicyError},
-    settings::{BreakerOverride, Delay, Lease, address, not_http, unless_empty},
+    RetryPolicy,
+    internal::settings::{BreakerOverride, Delay, Lease, address, not_http, unless_empty},
+    retry::PolicyError,
 };
 use postrider_web::http_client::Endpoint;
 use serde::Deserialize;
@@ -27,7 +28,7 @@ pub struct Settings {
     /// How persistently payments are delivered.
     pub delivery: DeliveryMode,
     /// How long published outbox rows are kept.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub retention: Duration,
     /// Publication.
     pub publish: PublishSettings,
@@ -79,7 +80,7 @@ pub struct CallbackSettings {
     #[serde(deserialize_with = "unless_empty")]
     pub token: Option<String>,
     /// Timeout of one call.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub timeout: Duration,
     /// Maximum number of concurrent calls.
     pub concurrency: usize,
@@ -93,21 +94,21 @@ pub struct ReconcileSettings {
     #[serde(deserialize_with = "unless_empty")]
     pub every: Option<Delay>,
     /// Minimum age of the requests to reconcile.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub after: Duration,
 }
 
 impl Settings {
     /// The retry policy of publishing.
-    pub fn publish_policy(&self) -> Result<Policy, PolicyError> {
+    pub fn publish_policy(&self) -> Result<RetryPolicy, PolicyError> {
         let waits: Vec<Duration> = self.publish.backoff.iter().map(|delay| delay.0).collect();
-        Policy::table(waits, self.publish.max_attempts)
+        RetryPolicy::table(waits, self.publish.max_attempts)
     }
 
     /// The retry policy of the wallet's consumer in mode `assured`.
-    pub fn consumer_policy(&self) -> Result<Policy, PolicyError> {
+    pub fn consumer_policy(&self) -> Result<RetryPolicy, PolicyError> {
         let (first, max) = (Duration::from_millis(500), Duration::from_secs(60));
-        Policy::exponential(first, max, self.wallet.max_attempts)
+        RetryPolicy::exponential(first, max, self.wallet.max_attempts)
     }
 
     /// Invalid values as (key, problem).

@@ -142,7 +142,7 @@ pub(crate) async fn archive(pool: &PgPool, id: Uuid, after: Duration) -> Result<
     };
     let step = standing.status.to(Status::Archived)?;
     store::apply(&mut tx, id, standing.try_no, step, change).await?;
-    let keeper = Operator::new("postrider").because("nobody touched the dead letter for long");
+    let keeper = Operator::new("postrider").with_reason("nobody touched the dead letter for long");
     retire(&mut tx, id, &keeper).await?;
     tx.commit().await?;
     counters::archived(1);

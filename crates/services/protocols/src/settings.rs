@@ -4,8 +4,9 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 use bytesize::ByteSize;
 use postrider::{
-    retry::{MAX_DELAY, Policy, PolicyError},
-    settings::{BreakerOverride, Lease, address, not_http, unless_empty},
+    RetryPolicy,
+    internal::settings::{BreakerOverride, Lease, address, not_http, unless_empty},
+    retry::{MAX_DELAY, PolicyError},
 };
 use postrider_web::http_client::Endpoint;
 use serde::Deserialize;
@@ -25,10 +26,10 @@ pub struct Settings {
     /// The largest document.
     pub max_size: ByteSize,
     /// A dead letter that nobody touched for so long is archived.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub archive_after: Duration,
     /// How long published events are kept.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub retention: Duration,
     /// Absent: the vocabulary that comes with the program.
     #[serde(deserialize_with = "unless_empty")]
@@ -50,7 +51,7 @@ pub struct Settings {
 #[serde(deny_unknown_fields)]
 pub struct Retry {
     /// The wait after the first failure; it doubles.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub initial_delay: Duration,
 }
 
@@ -59,10 +60,10 @@ pub struct Retry {
 #[serde(deny_unknown_fields)]
 pub struct Stages {
     /// The longest that one call may take.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub timeout: Duration,
     /// So long an unavailable service is waited for at no cost.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub patience: Duration,
     /// From a document to criteria.
     pub extraction: Service,
@@ -87,7 +88,7 @@ pub struct Service {
 #[serde(deny_unknown_fields)]
 pub struct Pdf {
     /// The longest that reading one may take.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub timeout: Duration,
     /// The most memory that reading one may take.
     pub memory: ByteSize,
@@ -95,9 +96,9 @@ pub struct Pdf {
 
 impl Settings {
     /// The retry policy: so many failures, with waits that double.
-    pub fn policy(&self) -> Result<Policy, PolicyError> {
+    pub fn policy(&self) -> Result<RetryPolicy, PolicyError> {
         let initial = self.retry.initial_delay;
-        Policy::exponential(initial, LONGEST_WAIT.max(initial), self.max_retries)
+        RetryPolicy::exponential(initial, LONGEST_WAIT.max(initial), self.max_retries)
     }
 
     /// What only shows when values are used. (key, what is wrong)

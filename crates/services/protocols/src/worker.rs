@@ -7,12 +7,11 @@
 use std::{sync::Arc, time::Duration};
 
 use postrider::{
-    Error, Result,
+    BoxError, Effect, Error, Handled, Handler, Result, RetryPolicy, Verdict, Worker, WorkerOptions,
     breaker::{self, Breaker, Breakers},
     failure::Failure,
+    internal::decide,
     lease::{Item, Outcome},
-    retry::Policy,
-    runtime::{BoxError, Effect, Handled, Handler, Verdict, Worker, WorkerOptions, decide},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -120,7 +119,7 @@ struct Pipeline {
     step: Step,
     stage: Arc<dyn Stage>,
     breaker: Option<Arc<Breaker>>,
-    policy: Policy,
+    policy: RetryPolicy,
     patience: Duration,
     /// How long something that is away is left alone.
     wait: Duration,
@@ -138,7 +137,7 @@ impl Pipeline {
             Ok(Begun::Go(work)) => work,
             Ok(Begun::Stale) => return Ok(Verdict::Done.into()),
             Ok(Begun::Redriven(standing)) => return Ok(restart(event.protocol_id, standing)),
-            Err(error) if postrider::error::database_is_transient(&error) => {
+            Err(error) if postrider::internal::database_is_transient(&error) => {
                 tracing::warn!(%error, protocol = %event.protocol_id, "the database is away: nothing begins");
                 return Ok(Verdict::Snooze(SOON).into());
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all};
-use postrider::runtime::Verdict;
+use postrider::Verdict;
 use postrider::transport::{Consumer, Delivery, Fate, Receipt, TransportError};
 use sqlx::{PgConnection, PgPool};
 use tokio_util::sync::CancellationToken;

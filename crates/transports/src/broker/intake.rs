@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use postrider::Error;
-use postrider::error::database_is_transient;
+use postrider::internal::database_is_transient;
 use postrider::transport::{Message, TransportError};
 use postrider_crashpoint as crashpoint;
 use tokio_util::sync::CancellationToken;
@@ -167,7 +167,7 @@ impl Intake {
     }
 
     fn error(&self, error: Error) -> TransportError {
-        TransportError::of_engine(self.broker, error)
+        TransportError::from_error(self.broker, error)
     }
 
     fn crash_point(&self, reached: Result<(), crashpoint::Injected>) -> Result<(), TransportError> {

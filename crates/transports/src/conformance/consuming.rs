@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use postrider::Verdict;
 use postrider::failure::{Category, Failure};
-use postrider::runtime::Verdict;
 use postrider::transport::{Fate, MessageId};
 use tokio::time::Instant;
 

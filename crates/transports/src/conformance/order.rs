@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use postrider::runtime::Verdict;
+use postrider::Verdict;
 use postrider::transport::Message;
 use tokio::time::Instant;
 

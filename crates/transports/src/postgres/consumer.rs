@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use postrider::Verdict;
 use postrider::lease::{Lease, Outcome, Settlement};
-use postrider::runtime::Verdict;
 use postrider::transport::{
     Consumer, Delivery, Fate, Receipt, Subscription, Transport, TransportError,
 };
@@ -140,7 +140,7 @@ impl PostgresConsumer {
         let outstanding = std::mem::take(&mut *self.shared.outstanding.lock().await);
         let batch: Vec<Settlement> = outstanding
             .into_values()
-            .map(|delivery| Settlement::new(delivery.lease, Outcome::GiveBack))
+            .map(|delivery| Settlement::new(delivery.lease, Outcome::Release))
             .collect();
         if !batch.is_empty() {
             self.shared.persist(&batch).await?;

@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use postrider::Result;
-use postrider::catch_panic::catch_panic;
+use postrider::internal::catch_panic;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use postrider::error::database_is_transient;
 use postrider::failure::{Category, Failure};
+use postrider::internal::database_is_transient;
 use postrider::transport::{Message, Published};
 use sqlx::{PgConnection, PgPool};
 

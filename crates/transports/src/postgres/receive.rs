@@ -61,7 +61,7 @@ impl Shared {
         wait: Duration,
     ) -> Result<Vec<Delivery>, TransportError> {
         let deadline = Instant::now() + wait;
-        let mut hints = self.transport.hints.about(&DELIVERIES);
+        let mut hints = self.transport.hints.subscribe(&DELIVERIES);
         let mut wake = self.wake.subscribe();
         let mut pause = POLL_MIN;
         loop {
@@ -167,7 +167,7 @@ impl Shared {
                         return Ok(true);
                     }
                 }
-                Some(Suspect::GiveUp(lease, item)) => {
+                Some(Suspect::Exhausted(lease, item)) => {
                     rescue.ids.retain(|id| *id != item.id);
                     let message = format!(
                         "its consumer was lost {} times; the message is the likely cause",

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use postrider::lease::{Outcome, Settled, Settlement};
-use postrider::runtime::{Verdict, decide};
 use postrider::transport::{Fate, Receipt, TransportError};
+use postrider::{Verdict, internal::decide};
 use sqlx::PgConnection;
 use tokio::time::Instant;
 

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use postrider::RetryPolicy;
 use postrider::failure::Failure;
 use postrider::inbox::Inbox;
-use postrider::retry::Policy;
-use postrider::runtime::{BoxError, Verdict};
 use postrider::transport::{
     BatchHandler, BatchOutcome, Delivery, Message, MessageId, Published, Subscriber, Subscription,
     Transport,
 };
+use postrider::{BoxError, Verdict};
 use postrider_testkit::{crash, eventually};
 use postrider_transports::PostgresTransport;
 use sqlx::PgPool;
@@ -126,7 +126,7 @@ async fn every_effect_happens_once(transport: Arc<PostgresTransport>, effects: P
     let subscription = Subscription::new("wallet", ["paid"])
         .unwrap()
         .lease(Duration::from_millis(1_500))
-        .policy(Policy::fixed(Duration::from_millis(10), 10).unwrap());
+        .policy(RetryPolicy::fixed(Duration::from_millis(10), 10).unwrap());
     let stop = CancellationToken::new();
     let subscriber = Subscriber::batch(
         Arc::clone(&transport) as Arc<dyn Transport>,

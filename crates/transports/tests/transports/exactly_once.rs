@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use postrider::RetryPolicy;
 use postrider::failure::Failure;
-use postrider::retry::Policy;
-use postrider::runtime::{BoxError, Verdict};
 use postrider::transport::{
     Message, MessageHandler, MessageId, Published, Subscriber, Subscription, Transport,
     TransportError,
 };
+use postrider::{BoxError, Verdict};
 use postrider_testkit::{TestDb, crash, eventually};
 use postrider_transports::PostgresTransport;
 use sqlx::{PgConnection, PgPool};
@@ -36,7 +36,7 @@ fn subscription() -> Subscription {
         .unwrap()
         .lease(Duration::from_millis(1_500))
         // So many attempts that bad luck alone, a failure of two in nine calls, kills no message.
-        .policy(Policy::fixed(Duration::from_millis(10), 50).unwrap())
+        .policy(RetryPolicy::fixed(Duration::from_millis(10), 50).unwrap())
 }
 
 async fn effect(tx: &mut PgConnection, message: &Message) -> Result<(), BoxError> {

@@ -8,10 +8,10 @@ use futures_util::future::BoxFuture;
 use postrider::breaker::{Breakers, Settings};
 use postrider::outbox::{self, OUTBOX};
 use postrider::publisher::{Publisher, PublisherOptions};
-use postrider::runtime::{BoxError, Verdict, Worker};
 use postrider::transport::{
     Consumer, Message, MessageHandler, MessageId, Published, Subscriber, Subscription, Transport,
 };
+use postrider::{BoxError, Verdict, Worker};
 use postrider_testkit::servers::Kind;
 use postrider_testkit::{TestDb, crash, eventually, within};
 use postrider_transports::broker::{BrokerTransport, Options};

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use postrider::Verdict;
 use postrider::failure::Failure;
-use postrider::runtime::Verdict;
 use postrider::transport::{Consumer, Message, MessageId, Published, Subscription, Transport};
 use postrider_testkit::TestDb;
 use postrider_transports::PostgresTransport;

@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use postrider::RetryPolicy;
 use postrider::breaker::{Breakers, Settings};
 use postrider::failure::{Category, Failure};
 use postrider::outbox::{self, OUTBOX};
 use postrider::publisher::{Publisher, PublisherOptions};
-use postrider::retry::Policy;
-use postrider::runtime::{Worker, WorkerOptions};
 use postrider::transport::{
     Consumer, Message, MessageId, Origin, Published, Subscription, Transport, TransportError,
 };
+use postrider::{Worker, WorkerOptions};
 use postrider_testkit::{TestDb, crash, eventually};
 use postrider_transports::PostgresTransport;
 use tokio::sync::Mutex;
@@ -100,7 +100,7 @@ fn options() -> PublisherOptions {
     PublisherOptions {
         unroutable_wait: Duration::from_millis(100),
         unavailable_wait: Duration::from_millis(20),
-        policy: Policy::fixed(Duration::from_millis(10), 3).unwrap(),
+        policy: RetryPolicy::fixed(Duration::from_millis(10), 3).unwrap(),
         ..PublisherOptions::default()
     }
 }

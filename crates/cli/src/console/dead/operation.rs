@@ -95,7 +95,7 @@ pub(in super::super) async fn act(
             return preview(&console, &user, action, filters, back, invalid).await;
         }
     };
-    let operator = Operator::new(user.caller.name()).because(reason);
+    let operator = Operator::new(user.caller.name()).with_reason(reason);
     for filter in &filters {
         let request = Request {
             filter,

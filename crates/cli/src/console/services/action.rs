@@ -85,7 +85,7 @@ pub(in super::super) async fn act(
         page.error = Some(missing);
         return answer_with(StatusCode::UNPROCESSABLE_ENTITY, &page);
     }
-    let operator = Operator::new(user.caller.name()).because(reason);
+    let operator = Operator::new(user.caller.name()).with_reason(reason);
     let request = ActionRequest {
         action: action.name,
         id,

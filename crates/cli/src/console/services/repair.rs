@@ -48,7 +48,7 @@ pub(in super::super) async fn repair(
     user.caller.must_have(repair.scope)?;
     let (confirmed, reason) = (form.get("confirmed") == "yes", form.get("reason").trim());
     let report = if confirmed && !reason.is_empty() {
-        let operator = Operator::new(user.caller.name()).because(reason);
+        let operator = Operator::new(user.caller.name()).with_reason(reason);
         Some(running.repair(&operator).await?)
     } else {
         None

@@ -1,9 +1,9 @@
 //! Dead letters, groups and operations as the API shows them.
 
 use postrider::{
-    attempts::Attempt,
-    audit::Audited,
+    audit::AuditRecord,
     dead_letter::{Cursor, DeadLetter, Detail, Group, Operation},
+    internal::attempts::Attempt,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -201,8 +201,8 @@ pub struct AuditView {
     pub reason: Option<String>,
 }
 
-impl From<Audited> for AuditView {
-    fn from(entry: Audited) -> Self {
+impl From<AuditRecord> for AuditView {
+    fn from(entry: AuditRecord) -> Self {
         Self {
             at: entry.at,
             actor: entry.actor,
@@ -275,7 +275,7 @@ impl From<Operation> for OperationView {
             reason: operation.reason,
             filter: serde_json::to_value(&operation.filter).unwrap_or_default(),
             rate: operation.rate,
-            most: operation.most,
+            most: operation.limit,
             changed: operation.changed,
             skipped: operation.skipped,
             finished_at: operation.finished_at,

@@ -1,11 +1,11 @@
-//! A backlog is worked off as fast as the database gives it out, and by nobody twice.
+//! A backlog is processed as fast as the database returns it, and nothing twice.
 
 use tokio::sync::Semaphore;
 
 use super::*;
 use crate::support::database;
 
-/// A claim (all its items have one fence) of the second half alone: nobody but the second claimer makes such.
+/// A claim (all its items have one fence) of the second half only, which nobody but the second claimer makes.
 const SECOND: &str = "
     select exists (
         select from postrider.outbox where state = 'leased'
@@ -19,7 +19,7 @@ fn small_batches() -> WorkerOptions {
     }
 }
 
-/// In turn with items of a kind that nobody handles: one kind has all the odd ids.
+/// Interleaved with items of a kind that nobody handles: one kind has all the odd ids.
 async fn fill_in_turn(pool: &PgPool, count: i64) {
     let kind = |n| if n % 2 == 0 { "t" } else { "nobody" };
     let messages: Vec<Message> = (0..count)
@@ -31,11 +31,11 @@ async fn fill_in_turn(pool: &PgPool, count: i64) {
 }
 
 #[tokio::test]
-async fn two_claims_are_under_way_where_much_waits() {
+async fn two_claims_run_concurrently_under_a_backlog() {
     let db = database().await;
     let pool = db.pool();
     fill_in_turn(&pool, 40_000).await;
-    // Some at a time, so that there is always something left to claim.
+    // A few at a time, so that there is always something left to claim.
     let permits = Arc::new(Semaphore::new(1_000));
     let some = Arc::clone(&permits);
     let handler = Handler::new(move |_| {
@@ -57,14 +57,14 @@ async fn two_claims_are_under_way_where_much_waits() {
 }
 
 #[tokio::test]
-async fn each_item_of_a_backlog_is_handled_once_and_so_is_what_comes_after_it() {
+async fn each_item_of_a_backlog_and_after_it_is_handled_once() {
     let db = database().await;
     let pool = db.pool();
     let handled = Arc::default();
     let running = Running::start(
         worker(&pool)
             .options(small_batches())
-            .handle("t", noting(&handled)),
+            .handle("t", recording(&handled)),
     );
     for count in [5_000, 10, 1_000] {
         fill(&pool, count).await;
@@ -77,7 +77,7 @@ async fn each_item_of_a_backlog_is_handled_once_and_so_is_what_comes_after_it() 
 }
 
 #[tokio::test]
-async fn handlers_that_use_up_the_pool_keep_nobody_from_claiming_rescuing_and_settling() {
+async fn an_exhausted_handler_pool_does_not_block_claims_rescues_and_settlements() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool, 500).await;
@@ -88,7 +88,7 @@ async fn handlers_that_use_up_the_pool_keep_nobody_from_claiming_rescuing_and_se
     let small = db.pool_of(1);
     let used_up = small.acquire().await.unwrap();
     let handled = Arc::default();
-    let worker = worker(&small).handle("t", noting(&handled));
+    let worker = worker(&small).handle("t", recording(&handled));
     let running = Running::start(worker);
     empty(&pool).await;
     running.stop().await;

@@ -1,12 +1,12 @@
-//! What is written together with others: in one transaction, only under a good lease, and nobody pays for another.
+//! Batch effects: one transaction, only under a valid lease, and failures stay isolated.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use postrider::RetryPolicy;
 use postrider::outbox::OUTBOX;
-use postrider::retry::Policy;
-use postrider::runtime::{Handled, Handler, Verdict, Worker, WorkerOptions};
+use postrider::{Handled, Handler, Verdict, Worker, WorkerOptions};
 use sqlx::{Executor, PgPool};
 use tokio::sync::Barrier;
 
@@ -20,7 +20,7 @@ async fn effects(pool: &PgPool) -> Vec<i64> {
         .unwrap()
 }
 
-/// Carries the item's number; the write refuses the unlucky ones at their first attempt.
+/// Returns the item's number as its value; the write rejects the unlucky ones at their first attempt.
 fn with_value(unlucky: impl Fn(i64) -> bool + Send + Sync + 'static) -> Handler {
     let unlucky = Arc::new(unlucky);
     Handler::new(move |item| {
@@ -48,14 +48,14 @@ fn with_value(unlucky: impl Fn(i64) -> bool + Send + Sync + 'static) -> Handler 
 }
 
 #[tokio::test]
-async fn values_that_are_ready_together_commit_together_with_their_items() {
+async fn values_ready_together_commit_together_with_their_items() {
     let db = database().await;
     let pool = db.pool_of(8);
     pool.execute("create table effect (n bigint)")
         .await
         .unwrap();
     fill(&pool, 64).await;
-    // All are ready at once: the first goes alone, the others have gathered.
+    // All are ready at once: the first is written alone, the others collect.
     let ready = Arc::new(Barrier::new(64));
     let handler = Handler::new(move |item| {
         let ready = Arc::clone(&ready);
@@ -87,14 +87,14 @@ async fn values_that_are_ready_together_commit_together_with_their_items() {
 }
 
 #[tokio::test]
-async fn a_value_that_is_refused_or_panics_costs_an_attempt_of_its_own_item_alone() {
+async fn a_rejected_or_panicking_value_costs_only_its_own_item_an_attempt() {
     let db = database().await;
     let pool = db.pool_of(8);
     pool.execute("create table effect (n bigint)")
         .await
         .unwrap();
     fill(&pool, 40).await;
-    let handler = with_value(|n| n % 2 == 0).policy(hasty());
+    let handler = with_value(|n| n % 2 == 0).policy(short_delays());
     let running = Running::start(worker(&pool).handle("t", handler));
     empty(&pool).await;
     running.stop().await;
@@ -105,16 +105,16 @@ async fn a_value_that_is_refused_or_panics_costs_an_attempt_of_its_own_item_alon
     .fetch_all(&pool)
     .await
     .unwrap();
-    assert_eq!(failed.len(), 20, "only those that were refused");
+    assert_eq!(failed.len(), 20, "only the rejected ones");
 }
 
 #[tokio::test]
-async fn a_value_without_a_writer_is_a_failure_and_not_a_silence() {
+async fn a_value_without_a_batch_effect_is_a_failure() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool, 1).await;
     let handler = Handler::new(|_| async { Ok(Handled::from(Verdict::Done).with_value(1_i64)) });
-    let running = Running::start(worker(&pool).handle("t", handler.policy(Policy::none())));
+    let running = Running::start(worker(&pool).handle("t", handler.policy(RetryPolicy::none())));
     eventually("the item is dead", async || {
         let dead: i64 = sqlx::query_scalar(
             "select count(*) from postrider.outbox where state = 'dead' and error_message like '%nobody writes%'",
@@ -129,7 +129,7 @@ async fn a_value_without_a_writer_is_a_failure_and_not_a_silence() {
 }
 
 #[tokio::test]
-async fn a_value_whose_lease_was_lost_is_not_written_and_those_beside_it_are() {
+async fn a_value_whose_lease_was_lost_is_not_written_but_its_neighbours_are() {
     let db = database().await;
     let pool = db.pool_of(8);
     pool.execute("create table effect (n bigint, losses integer)")
@@ -144,7 +144,7 @@ async fn a_value_whose_lease_was_lost_is_not_written_and_those_beside_it_are() {
         async move {
             let n: i64 = item.read()?;
             if item.losses == 0 && stolen.contains(&n) {
-                // As after a stall past the lease: somebody else has the item, and will let it go.
+                // As after a stall past the lease: another worker has the item and will release it.
                 let steal = "update postrider.outbox set fence = fence + 1, lease_owner = 'other',
                              lease_until = now() + interval '1 second' where id = $1";
                 sqlx::query(steal).bind(item.id).execute(&pool).await?;
@@ -181,5 +181,5 @@ async fn a_value_whose_lease_was_lost_is_not_written_and_those_beside_it_are() {
         .fetch_all(&pool)
         .await
         .unwrap();
-    assert_eq!(late, [2, 5], "written by whoever held it then");
+    assert_eq!(late, [2, 5], "written by the later holder");
 }

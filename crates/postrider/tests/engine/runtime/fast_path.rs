@@ -1,4 +1,4 @@
-//! What needs no lease is finished before anything is claimed, and nothing that happens there keeps others waiting.
+//! The fast path finishes items without a lease, and never blocks the others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,14 +9,14 @@ use super::*;
 use crate::support::database;
 
 #[tokio::test]
-async fn what_is_finished_ahead_of_the_claims_is_not_handled() {
+async fn items_finished_by_the_fast_path_are_not_handled() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool, 100).await;
     let handled = Arc::default();
     let ahead = pool.clone();
     let worker = worker(&pool)
-        .handle("t", noting(&handled))
+        .handle("t", recording(&handled))
         .before_claim(move || {
             let pool = ahead.clone();
             async move {
@@ -35,14 +35,14 @@ async fn what_is_finished_ahead_of_the_claims_is_not_handled() {
 }
 
 #[tokio::test]
-async fn an_error_or_a_panic_ahead_of_the_claims_keeps_nobody_waiting() {
+async fn an_error_or_panic_in_the_fast_path_does_not_block_claims() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool, 10).await;
     let (handled, calls) = (Arc::default(), Arc::new(AtomicUsize::new(0)));
     let counted = Arc::clone(&calls);
     let worker = worker(&pool)
-        .handle("t", noting(&handled))
+        .handle("t", recording(&handled))
         .before_claim(move || {
             let call = counted.fetch_add(1, Ordering::SeqCst);
             async move {

@@ -1,13 +1,13 @@
 //! Verdicts, failures, panics, unknown kinds.
 
 use crate::support::{database, eventually, own_table};
+use postrider::RetryPolicy;
 use postrider::failure::{Category, Failure};
 use postrider::inbox::InboxError;
 use postrider::ledger::LedgerError;
 use postrider::outbox::{Message, OUTBOX, enqueue, enqueue_many};
-use postrider::retry::Policy;
-use postrider::runtime::{BoxError, Handled, Handler, Verdict, Worker};
 use postrider::wake::Waker;
+use postrider::{BoxError, Handled, Handler, Verdict, Worker};
 use sqlx::Executor;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,7 +48,7 @@ async fn everything_is_handled_once_by_one_item_and_batch_handlers() {
 }
 
 #[tokio::test]
-async fn a_failure_is_tried_again_until_the_policy_has_enough() {
+async fn a_failure_is_retried_until_the_policy_is_exhausted() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool, 1).await;
@@ -67,11 +67,11 @@ async fn a_failure_is_tried_again_until_the_policy_has_enough() {
             )))
         }
     });
-    let running = Running::start(worker(&pool).handle("t", handler.policy(hasty())));
+    let running = Running::start(worker(&pool).handle("t", handler.policy(short_delays())));
     died_of(&pool, "DOWN").await;
     running.stop().await;
     assert_eq!(calls.load(Ordering::SeqCst), 3);
-    let attempts = postrider::attempts::attempts(&pool, "postrider.outbox", 1)
+    let attempts = postrider::internal::attempts::attempts(&pool, "postrider.outbox", 1)
         .await
         .unwrap();
     let outcomes: Vec<&str> = attempts
@@ -82,7 +82,7 @@ async fn a_failure_is_tried_again_until_the_policy_has_enough() {
 }
 
 #[tokio::test]
-async fn a_panic_is_a_failed_attempt_and_the_worker_goes_on() {
+async fn a_panic_is_a_failed_attempt_and_the_worker_continues() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool, 2).await;
@@ -90,7 +90,7 @@ async fn a_panic_is_a_failed_attempt_and_the_worker_goes_on() {
         assert_ne!(item.read::<i64>()?, 0, "boom");
         Ok(Verdict::Done)
     });
-    let running = Running::start(worker(&pool).handle("t", handler.policy(hasty())));
+    let running = Running::start(worker(&pool).handle("t", handler.policy(short_delays())));
     died_of(&pool, "HANDLER_PANIC").await;
     eventually("the other one is done", async || {
         states(&pool).await.values().sum::<i64>() == 1
@@ -114,19 +114,21 @@ async fn an_unreadable_payload_is_a_dead_letter_at_once() {
 }
 
 #[tokio::test]
-async fn a_handler_that_takes_too_long_is_a_failed_attempt() {
+async fn a_handler_timeout_is_a_failed_attempt() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool, 1).await;
     let handler = Handler::new(|_| async { std::future::pending::<Result<Verdict, _>>().await });
-    let handler = handler.timeout(Duration::from_millis(20)).policy(hasty());
+    let handler = handler
+        .timeout(Duration::from_millis(20))
+        .policy(short_delays());
     let running = Running::start(worker(&pool).handle("t", handler));
     died_of(&pool, "TIMEOUT").await;
     running.stop().await;
 }
 
 #[tokio::test]
-async fn unknown_kinds_wait_and_it_is_known_that_nobody_handles_them() {
+async fn unknown_kinds_wait_visibly() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool, 1).await;
@@ -164,7 +166,7 @@ async fn unknown_kinds_wait_and_it_is_known_that_nobody_handles_them() {
         .fetch_one(&pool)
         .await
         .unwrap();
-    assert_eq!(workers, 0, "a worker that stops signs off");
+    assert_eq!(workers, 0, "a stopped worker deregisters");
 }
 
 #[tokio::test]
@@ -192,7 +194,7 @@ async fn an_effect_commits_with_its_verdict_or_not_at_all() {
         });
         Ok(handled)
     });
-    let running = Running::start(worker(&pool).handle("t", handler.policy(hasty())));
+    let running = Running::start(worker(&pool).handle("t", handler.policy(short_delays())));
     empty(&pool).await;
     running.stop().await;
     let effects: Vec<i64> = sqlx::query_scalar("select n from effect order by n")
@@ -223,7 +225,7 @@ async fn an_outage_inside_an_effect_costs_no_attempt_whatever_wraps_it() {
         };
         async move { Ok(Handled::from(Verdict::Done).with(move |_| Box::pin(async move { outage() }))) }
     });
-    let running = Running::start(worker(&pool).handle("t", handler.policy(Policy::none())));
+    let running = Running::start(worker(&pool).handle("t", handler.policy(RetryPolicy::none())));
     empty(&pool).await;
     running.stop().await;
     assert_eq!(calls.load(Ordering::SeqCst), 6);
@@ -245,14 +247,14 @@ async fn a_snooze_costs_no_attempt() {
         };
         async { Ok(verdict) }
     });
-    let running = Running::start(worker(&pool).handle("t", handler.policy(Policy::none())));
+    let running = Running::start(worker(&pool).handle("t", handler.policy(RetryPolicy::none())));
     empty(&pool).await;
     running.stop().await;
     assert_eq!(calls.load(Ordering::SeqCst), 6);
 }
 
 #[tokio::test]
-async fn a_hint_wakes_a_worker_that_hardly_ever_polls() {
+async fn a_hint_wakes_a_worker_that_rarely_polls() {
     let db = database().await;
     let pool = db.pool();
     let (done, mut dones) = tokio::sync::mpsc::unbounded_channel();
@@ -260,11 +262,11 @@ async fn a_hint_wakes_a_worker_that_hardly_ever_polls() {
         done.send(()).unwrap();
         async { Ok(Verdict::Done) }
     });
-    let running = Running::start(worker(&pool).options(sleepy()).handle("t", handler));
+    let running = Running::start(worker(&pool).options(rarely_polling()).handle("t", handler));
     let waker = Waker::new(pool.clone());
     for _ in 0..3 {
         fill(&pool, 1).await;
-        // Whether the worker listens already or looks once when it begins to: the message is found.
+        // Whether the worker listens already or polls once when it starts to: the message is found.
         waker.wake(&OUTBOX);
         dones.recv().await.unwrap();
     }
@@ -272,7 +274,7 @@ async fn a_hint_wakes_a_worker_that_hardly_ever_polls() {
 }
 
 #[tokio::test]
-async fn ordered_items_go_out_in_order_through_a_worker() {
+async fn a_worker_runs_ordered_items_in_order() {
     let db = database().await;
     let pool = db.pool_of(8);
     let messages: Vec<Message> = (0..60)
@@ -302,7 +304,7 @@ async fn ordered_items_go_out_in_order_through_a_worker() {
 }
 
 #[tokio::test]
-async fn a_table_of_ones_own_is_worked_in_its_own_words() {
+async fn a_worker_uses_a_custom_tables_own_names() {
     let db = database().await;
     let pool = db.pool();
     own_table::create(&pool).await;
@@ -362,7 +364,7 @@ async fn a_worker_without_handlers_and_a_closed_pool_are_errors() {
 }
 
 #[tokio::test]
-async fn who_asks_is_told_of_each_settling_after_its_commit_and_of_none_that_was_lost() {
+async fn on_settled_runs_after_each_commit_and_never_for_a_lost_lease() {
     let db = database().await;
     let pool = db.pool_of(8);
     fill(&pool, 4).await;
@@ -388,7 +390,7 @@ async fn who_asks_is_told_of_each_settling_after_its_commit_and_of_none_that_was
             })
         }
     })
-    .policy(Policy::fixed(Duration::from_secs(3_600), 3).unwrap())
+    .policy(RetryPolicy::fixed(Duration::from_secs(3_600), 3).unwrap())
     .on_settled(move |item, outcome| {
         let word = format!("{outcome:?}");
         let word = word.split([' ', '(']).next().unwrap_or_default().to_owned();
@@ -396,7 +398,7 @@ async fn who_asks_is_told_of_each_settling_after_its_commit_and_of_none_that_was
         panic!("what is told must not stop the settling of others");
     });
     let running = Running::start(worker(&pool).handle("t", handler));
-    eventually("three are told of", async || {
+    eventually("three settlements are reported", async || {
         let told = told.lock().unwrap().clone();
         if told.len() == 3 { Ok(()) } else { Err(told) }
     })

@@ -1,7 +1,7 @@
 //! Stop, renewal, watchdog, rescue.
 
 use crate::support::{database, eventually};
-use postrider::runtime::{BoxError, Handled, Handler, Verdict, WorkerOptions, WorkerPool};
+use postrider::{BoxError, Handled, Handler, Verdict, WorkerOptions, WorkerPool};
 use postrider_testkit::Proxy;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Executor, PgPool};
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 
 #[tokio::test]
-async fn connections_that_go_silent_without_breaking_are_given_up_and_the_work_goes_on() {
+async fn silent_connections_are_closed_and_the_work_continues() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool, 400).await;
@@ -35,7 +35,7 @@ async fn connections_that_go_silent_without_breaking_are_given_up_and_the_work_g
     };
     let running = Running::start(worker(&through).options(short).handle("t", handler));
     beginnings.recv().await.unwrap();
-    // What is on its way now never arrives, and no connection is ever reset.
+    // What is in flight now never arrives, and no connection is ever reset.
     proxy.swallow();
     eventually("a lease has run out", async || {
         let lost = "select exists (select from postrider.outbox where lease_until < now())
@@ -50,7 +50,7 @@ async fn connections_that_go_silent_without_breaking_are_given_up_and_the_work_g
 }
 
 #[tokio::test]
-async fn a_stop_gives_back_what_has_not_begun_and_waits_for_what_has() {
+async fn a_stop_releases_waiting_items_and_awaits_running_ones() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool, 50).await;
@@ -77,7 +77,7 @@ async fn a_stop_gives_back_what_has_not_begun_and_waits_for_what_has() {
     beginnings.recv().await.unwrap();
     beginnings.recv().await.unwrap();
     running.stop.cancel();
-    eventually("what had not begun is given back", async || {
+    eventually("items that had not started are released", async || {
         let states = states(&pool).await;
         match states.get("leased") {
             Some(2) => Ok(()),
@@ -100,7 +100,7 @@ async fn a_stop_gives_back_what_has_not_begun_and_waits_for_what_has() {
 }
 
 #[tokio::test]
-async fn a_handler_that_outlasts_the_grace_is_stopped_and_its_item_given_back() {
+async fn a_handler_that_outlasts_the_grace_period_is_stopped_and_its_item_released() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool, 1).await;
@@ -123,7 +123,7 @@ async fn a_handler_that_outlasts_the_grace_is_stopped_and_its_item_given_back() 
 }
 
 #[tokio::test]
-async fn leases_live_on_while_a_handler_works() {
+async fn leases_are_renewed_while_a_handler_runs() {
     let db = database().await;
     let pool = db.pool_of(1);
     fill(&pool, 1).await;
@@ -166,7 +166,7 @@ async fn lease_until(pool: &PgPool) -> Option<time::OffsetDateTime> {
         .unwrap()
 }
 
-/// Says when it ends, however it does.
+/// Signals when it ends, however it does.
 struct Dropped(mpsc::UnboundedSender<&'static str>);
 
 impl Drop for Dropped {
@@ -175,7 +175,7 @@ impl Drop for Dropped {
     }
 }
 
-/// The next one, but not for ever.
+/// The next signal, within a deadline.
 async fn next<T>(signals: &mut mpsc::UnboundedReceiver<T>) -> Option<T> {
     let deadline = Duration::from_secs(60);
     let signal = tokio::time::timeout(deadline, signals.recv()).await;
@@ -189,7 +189,7 @@ async fn endless(signals: mpsc::UnboundedSender<&'static str>) -> Result<Verdict
 }
 
 #[tokio::test]
-async fn a_handler_is_stopped_when_its_lease_is_taken_away() {
+async fn a_handler_is_stopped_when_its_lease_is_revoked() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool, 1).await;
@@ -239,12 +239,12 @@ async fn a_handler_is_stopped_when_its_lease_cannot_be_renewed() {
         "by the worker's own clock"
     );
     proxy.pass();
-    assert_eq!(next(&mut signals).await, Some("began"), "it is found again");
+    assert_eq!(next(&mut signals).await, Some("began"), "it is rescued");
     running.stop().await;
 }
 
 #[tokio::test]
-async fn a_worker_stops_although_what_it_did_cannot_be_settled_and_another_goes_on() {
+async fn a_worker_stops_even_if_it_cannot_settle_and_another_continues() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool, 1).await;
@@ -274,7 +274,7 @@ async fn a_worker_stops_although_what_it_did_cannot_be_settled_and_another_goes_
     assert_eq!(
         states(&pool).await,
         HashMap::from([("leased".to_owned(), 1)]),
-        "nothing was heard of it"
+        "its verdict never arrived"
     );
     let other = Handler::new(|_| async { Ok(Verdict::Done) });
     let running = Running::start(worker(&pool).handle("t", other));
@@ -283,7 +283,7 @@ async fn a_worker_stops_although_what_it_did_cannot_be_settled_and_another_goes_
 }
 
 #[tokio::test]
-async fn a_worker_that_is_dropped_stops_its_handlers() {
+async fn dropping_a_worker_stops_its_handlers() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool, 1).await;
@@ -300,12 +300,12 @@ async fn a_worker_that_is_dropped_stops_its_handlers() {
 }
 
 #[tokio::test]
-async fn connections_that_went_silent_in_the_pool_cost_an_effect_no_attempt() {
+async fn silent_pooled_connections_cost_an_effect_no_attempt() {
     let db = database().await;
     let direct = db.pool();
     let proxy = Proxy::for_database(&db).await;
     let pool = through(&proxy);
-    // All of them lie idle, as sound as the pool knows.
+    // All of them are idle, and healthy as far as the pool knows.
     let idle = futures_util::future::join_all((0..3).map(|_| pool.acquire())).await;
     drop(idle);
     eventually("they are back", async || pool.num_idle() == 3).await;
@@ -315,7 +315,7 @@ async fn connections_that_went_silent_in_the_pool_cost_an_effect_no_attempt() {
         let _ = began.send(item.attempts);
         async { Ok(Handled::from(Verdict::Done).with(|_| Box::pin(async { Ok(()) }))) }
     });
-    // What the worker does itself goes another way.
+    // The worker's own calls take another path.
     let worker = worker(&pool).with_pool(&WorkerPool::new(&direct));
     fill(&direct, 1).await;
     let running = Running::start(worker.handle("t", handler));
@@ -335,11 +335,11 @@ fn through(proxy: &Proxy) -> PgPool {
 }
 
 #[tokio::test]
-async fn items_of_a_lost_worker_are_rescued_and_a_poison_one_ends_as_a_dead_letter() {
+async fn items_of_a_lost_worker_are_rescued_and_a_poison_item_becomes_a_dead_letter() {
     let db = database().await;
     let pool = db.pool();
     fill(&pool, 5).await;
-    // A worker took all five and was killed; item 1 had already cost nine others.
+    // A worker claimed all five and was killed; item 1 had already cost nine others.
     pool.execute(
         "update postrider.outbox set state = 'leased', lease_until = now() - interval '1 second', fence = 1, lease_owner = 'gone',
          losses = case when id = 1 then 9 else 0 end").await.unwrap();

@@ -1,6 +1,6 @@
-//! Workers beside one another share their connections, and one of those hears hints for all.
+//! Workers share their connections, and one of those listens for all.
 
-use postrider::runtime::WorkerPool;
+use postrider::WorkerPool;
 use postrider::wake::Waker;
 use postrider_testkit::TestDb;
 use sqlx::postgres::PgPoolOptions;
@@ -14,11 +14,11 @@ const KINDS: [&str; 4] = ["a", "b", "c", "d"];
 const LISTENERS: &str = "
     select pid from pg_stat_activity where datname = current_database() and query like 'LISTEN%'";
 
-/// One for each kind.
-fn workers(pool: &PgPool, side: &WorkerPool, options: &WorkerOptions) -> Vec<Running> {
+/// One worker per kind.
+fn workers(pool: &PgPool, shared: &WorkerPool, options: &WorkerOptions) -> Vec<Running> {
     let worker = |kind: &&str| {
         let handler = Handler::new(|_| async { Ok(Verdict::Done) });
-        let worker = worker(pool).options(options.clone()).with_pool(side);
+        let worker = worker(pool).options(options.clone()).with_pool(shared);
         Running::start(worker.handle(*kind, handler))
     };
     KINDS.iter().map(worker).collect()
@@ -39,10 +39,10 @@ async fn listeners(pool: &PgPool) -> Vec<i32> {
 }
 
 #[tokio::test]
-async fn one_connection_hears_hints_for_all_and_another_after_it_broke() {
+async fn one_connection_listens_for_all_workers_and_is_replaced_when_it_breaks() {
     let db = database().await;
     let pool = db.pool();
-    let running = workers(&pool, &WorkerPool::new(&pool), &sleepy());
+    let running = workers(&pool, &WorkerPool::new(&pool), &rarely_polling());
     let waker = Waker::new(pool.clone());
     for _ in 0..2 {
         eventually("one listens", async || {
@@ -53,7 +53,7 @@ async fn one_connection_hears_hints_for_all_and_another_after_it_broke() {
         fill_each(&pool, 1).await;
         waker.wake(&OUTBOX);
         empty(&pool).await;
-        // Nobody is told of these, but who listens anew looks.
+        // Nobody is notified of these, but a new listener polls.
         fill_each(&pool, 1).await;
         let broken: bool = sqlx::query_scalar("select pg_terminate_backend($1)")
             .bind(listeners(&pool).await[0])
@@ -69,7 +69,7 @@ async fn one_connection_hears_hints_for_all_and_another_after_it_broke() {
 }
 
 #[tokio::test]
-async fn workers_go_on_with_two_connections_between_them() {
+async fn workers_continue_with_two_shared_connections() {
     let db = database().await;
     let few = PgPoolOptions::new()
         .max_connections(1)
@@ -92,7 +92,7 @@ async fn workers_go_on_with_two_connections_between_them() {
     }
 }
 
-/// A role that may have so many connections, and a pool of one of them.
+/// A role with a connection limit, and a pool of one of its connections.
 async fn short_of_connections(db: &TestDb, most: i32) -> PgPool {
     let role = format!("short_{}", rand::random::<u32>());
     let statement = format!(
@@ -112,9 +112,9 @@ async fn short_of_connections(db: &TestDb, most: i32) -> PgPool {
 }
 
 #[tokio::test]
-async fn where_the_server_has_few_connections_left_work_goes_on_with_those() {
+async fn work_continues_when_the_server_has_few_connections_left() {
     let db = database().await;
-    // One for the handlers, one hears hints, and claims and settlings take turns on the third.
+    // One for the handlers, one listens, and claims and settlements take turns on the third.
     let short = short_of_connections(&db, 3).await;
     let pool = db.pool();
     fill(&pool, 300).await;
@@ -123,14 +123,18 @@ async fn where_the_server_has_few_connections_left_work_goes_on_with_those() {
         ..options()
     };
     let handled = Arc::default();
-    let running = Running::start(worker(&short).options(tight).handle("t", noting(&handled)));
+    let running = Running::start(
+        worker(&short)
+            .options(tight)
+            .handle("t", recording(&handled)),
+    );
     empty(&pool).await;
     running.stop().await;
     assert_eq!(handled.lock().unwrap().len(), 300);
 }
 
 #[tokio::test]
-async fn a_worker_that_is_dropped_leaves_nobody_behind_who_claims() {
+async fn dropping_a_worker_stops_all_claims() {
     let db = database().await;
     let pool = db.pool();
     let its = PgPoolOptions::new()

@@ -1,4 +1,4 @@
-//! A table in somebody's own words: finished rows stay.
+//! A table with names of its own: finished rows stay.
 
 use postrider::lease::{Columns, Finish, States, WorkTable};
 use sqlx::{Executor, PgPool};

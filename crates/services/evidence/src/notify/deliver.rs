@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use postrider::{
-    Error,
+    Error, RetryPolicy, Verdict,
     failure::{Category, Failure},
-    retry::Policy,
-    runtime::Verdict,
     transport::{Delivery, Message},
 };
 use postrider_web::http_client::webhook::{self, NotAccepted, Webhook};
@@ -146,7 +144,7 @@ impl From<NotAccepted> for DeliveryError {
 }
 
 /// Retries for about a day, then the notification is a dead letter that can be redriven.
-pub(super) fn policy() -> Result<Policy, Error> {
-    Policy::exponential(Duration::from_secs(2), Duration::from_secs(7_200), 20)
+pub(super) fn policy() -> Result<RetryPolicy, Error> {
+    RetryPolicy::exponential(Duration::from_secs(2), Duration::from_secs(7_200), 20)
         .map_err(|error| Error::invalid("evidence.notify", error.to_string()))
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use postrider::settings::{address, not_http, unless_empty};
+use postrider::internal::settings::{address, not_http, unless_empty};
 use serde::Deserialize;
 use url::Url;
 
@@ -19,7 +19,7 @@ pub struct Notify {
     /// May the receiver have a private address, when it was not named by this file?
     pub allow_private: bool,
     /// How long the receiver may take.
-    #[serde(with = "postrider::duration")]
+    #[serde(with = "postrider::internal::duration")]
     pub timeout: Duration,
     /// A mail server: `smtp://user:password@host:port`, or `smtps://…`; absent: no mail.
     #[serde(deserialize_with = "address")]

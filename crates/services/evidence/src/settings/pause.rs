@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider::settings::Delay;
+use postrider::internal::settings::Delay;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 /// From the first to the second.

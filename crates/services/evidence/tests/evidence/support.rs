@@ -12,7 +12,7 @@ use axum::{
 };
 use http_body_util::BodyExt;
 use postrider::{
-    breaker::Breakers, migrate::Migrator, outbox::OUTBOX, publisher::Publisher, runtime::Worker,
+    Worker, breaker::Breakers, migrate::Migrator, outbox::OUTBOX, publisher::Publisher,
     transport::Transport,
 };
 use postrider_blob::Store;

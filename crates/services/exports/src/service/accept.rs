@@ -58,7 +58,7 @@ impl Acceptor {
         };
         let digest = submission
             .digest()
-            .map_err(|error| LedgerError::Engine(Error::invalid("inputs", error.to_string())))?;
+            .map_err(|error| LedgerError::Other(Error::invalid("inputs", error.to_string())))?;
         let insert = || self.insert_once(submission, key, digest);
         let shared = self.running.run(key, &digest, insert).await;
         let outcome = shared.map_err(into_own)?;
@@ -124,6 +124,6 @@ fn new_job(key: String) -> Accepted {
 fn into_own(shared: Arc<LedgerError>) -> LedgerError {
     Arc::try_unwrap(shared).unwrap_or_else(|shared| {
         let error = sqlx::Error::Io(std::io::Error::other(shared.to_string()));
-        LedgerError::Engine(Error::Database(error))
+        LedgerError::Other(Error::Database(error))
     })
 }

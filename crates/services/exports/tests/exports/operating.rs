@@ -5,7 +5,7 @@ use axum::{
     http::{Method, Request, StatusCode},
 };
 use postrider::{
-    dead_letter::{Action, DeadLetters, Filter, Order, Total},
+    dead_letter::{Action, DeadLetters, Filter, OperationRequest, Total},
     lease::Operator,
 };
 use postrider_exports::{CHECKS, EXPORT_JOB_INPUT, PARKED_REASONS};
@@ -231,9 +231,9 @@ async fn one_failing_input_of_a_thousand_fails_the_job_and_a_redrive_completes_i
 
 async fn archive_all(fixture: &Fixture) -> Total {
     let letters = DeadLetters::new([&EXPORT_JOB_INPUT]).unwrap();
-    let order = Order::new(Action::Archive, Filter::default());
+    let order = OperationRequest::new(Action::Archive, Filter::default());
     let operator = Operator::new("operator");
-    let total = letters.carry_out(&fixture.pool, &operator, &order).await;
+    let total = letters.execute(&fixture.pool, &operator, &order).await;
     total.unwrap()
 }
 

@@ -2,7 +2,7 @@
 
 use axum::http::{Method, StatusCode};
 use postrider::{
-    dead_letter::{Action, DeadLetters, Filter, Order, Total},
+    dead_letter::{Action, DeadLetters, Filter, OperationRequest, Total},
     lease::{Operator, Queue},
 };
 use postrider_inspect::doctor::{Doctor, Severity};
@@ -156,10 +156,10 @@ async fn a_cancelled_order_is_not_a_dead_letter_and_cannot_be_redriven() {
     let shown = letters.show(&fixture.pool, OUTBOX_ORDERS.name, 1).await;
     assert!(!shown.unwrap().unwrap().dead);
 
-    let mut redrive_all = Order::new(Action::Redrive, all);
+    let mut redrive_all = OperationRequest::new(Action::Redrive, all);
     redrive_all.confirmed = true;
     let total = letters
-        .carry_out(&fixture.pool, &Operator::new("somebody"), &redrive_all)
+        .execute(&fixture.pool, &Operator::new("somebody"), &redrive_all)
         .await
         .unwrap();
     let one = Total {
@@ -272,10 +272,10 @@ async fn a_bulk_redrive_locks_the_ledger_entry_before_the_order() {
     sqlx::query(entry).execute(&mut *tx).await.unwrap();
     let pool = fixture.pool.clone();
     let redriving = tokio::spawn(async move {
-        let mut order = Order::new(Action::Redrive, Filter::default());
+        let mut order = OperationRequest::new(Action::Redrive, Filter::default());
         order.confirmed = true;
         dead_letters()
-            .carry_out(&pool, &Operator::new("somebody"), &order)
+            .execute(&pool, &Operator::new("somebody"), &order)
             .await
     });
     eventually("the redrive waits for the entry", async || {

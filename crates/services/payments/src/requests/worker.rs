@@ -8,13 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider::{
-    Error, Result,
+    Error, Result, RetryPolicy, Worker, WorkerOptions, WorkerPool,
     breaker::Breakers,
     failure::Failure,
     lease::Item,
     publisher::{Outages, Publisher, PublisherOptions},
-    retry::Policy,
-    runtime::{Worker, WorkerOptions, WorkerPool},
     transport::{Message, Origin, Transport},
 };
 use sqlx::PgPool;
@@ -70,7 +68,7 @@ fn options(settings: &Settings) -> Result<PublisherOptions> {
             ..PublisherOptions::default()
         },
         DeliveryMode::Assured => PublisherOptions {
-            policy: Policy::exponential(Duration::from_secs(1), Duration::from_secs(600), 30)
+            policy: RetryPolicy::exponential(Duration::from_secs(1), Duration::from_secs(600), 30)
                 .map_err(invalid)?,
             unroutable_wait: Duration::from_secs(2),
             ..PublisherOptions::default()

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use postrider::{
-    Error, attempts,
+    Error,
     dead_letter::DeadLetters,
+    internal::attempts,
     leader::{Periodic, run_periodic},
 };
 use sqlx::PgPool;

@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use postrider::{
+    BoxError, RetryPolicy, Verdict,
     failure::Failure,
+    internal::decide,
     lease::Outcome as SettleOutcome,
-    retry::Policy,
-    runtime::{BoxError, Verdict, decide},
     transport::{BatchHandler, BatchOutcome, Delivery, Subscriber, Subscription, Transport},
     wake::Waker,
 };
@@ -118,7 +118,7 @@ struct Deductor {
     wallet: Wallet,
     waker: Waker,
     mode: DeliveryMode,
-    policy: Policy,
+    policy: RetryPolicy,
     callbacks: Arc<Callbacks>,
 }
 

@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider::{
-    Error, Result,
+    BoxError, Error, Handler, Result, RetryPolicy, Verdict, Worker, WorkerOptions,
     breaker::{self, Breaker, Breakers},
     lease::Item,
-    retry::{MAX_ATTEMPTS, Policy},
-    runtime::{BoxError, Handler, Verdict, Worker, WorkerOptions},
+    retry::MAX_ATTEMPTS,
 };
 use serde::Deserialize;
 use sqlx::PgPool;
@@ -46,7 +45,7 @@ pub fn worker(
 ) -> Result<Worker> {
     // With delays of a minute that is three weeks of failures; an open breaker costs no attempt.
     let (first, max) = (Duration::from_millis(200), Duration::from_secs(60));
-    let policy = Policy::exponential(first, max, MAX_ATTEMPTS)
+    let policy = RetryPolicy::exponential(first, max, MAX_ATTEMPTS)
         .map_err(|error| Error::invalid("payments.callback", error.to_string()))?;
     let breaker = breakers.get_with(DEPENDENCY, breaker);
     let handler =

@@ -1,6 +1,6 @@
 //! The doctor's findings when tables have been tampered with.
 
-use postrider::dead_letter::{Action, DeadLetters, Filter, Order};
+use postrider::dead_letter::{Action, DeadLetters, Filter, OperationRequest};
 use postrider::lease::Operator;
 use postrider_inspect::doctor::{Doctor, Severity};
 use postrider_payments::{CHECKS, OUTBOX, WALLET_OUTBOX};
@@ -43,9 +43,9 @@ async fn the_doctor_accepts_an_archived_message() {
         )
         .await;
     let letters = DeadLetters::new([&OUTBOX]).unwrap();
-    let order = Order::new(Action::Archive, Filter::default());
+    let order = OperationRequest::new(Action::Archive, Filter::default());
     let somebody = Operator::new("somebody");
-    let archived = letters.carry_out(&fixture.pool, &somebody, &order).await;
+    let archived = letters.execute(&fixture.pool, &somebody, &order).await;
     assert_eq!(archived.unwrap().changed, 1);
     assert_eq!(
         fixture.count("select count(*) from payments.outbox").await,

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use axum::{extract::FromRef, http::Method};
 use postrider::{
+    WorkerPool,
     breaker::{self, Breakers},
     migrate::Migrator,
-    runtime::WorkerPool,
     transport::Transport,
 };
 use postrider_payments::{

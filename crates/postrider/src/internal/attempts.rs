@@ -1,7 +1,7 @@
-//! The attempt journal: append-only; it explains every counter.
+//! The attempt log: append-only; it explains every counter.
 //!
-//! An attempt that failed has an entry, and so has the success that followed a failure. A success at the first try is
-//! told by its line in `postrider.completion` alone.
+//! Every failed attempt has an entry, and so does the success that followed a failure. A success at the first attempt
+//! is recorded in `postrider.completion` only.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ select $1, u.item_id, u.attempt, $2, now() - make_interval(secs => u.took), u.ou
 from unnest($3::bigint[], $4::integer[], $5::float8[], $6::text[], $7::text[], $8::text[], $9::text[])
      u(item_id, attempt, took, outcome, code, category, message)";
 
-const OF_ITEM: &str = "
+const SELECT: &str = "
 select attempt, worker, started_at, at as ended_at, outcome, code, category, message
 from postrider.attempt where work_table = $1 and item_id = $2 order by at, attempt";
 
@@ -37,7 +37,7 @@ const COMPLETED: &str =
 pub struct Entry<'a> {
     /// The item.
     pub item_id: i64,
-    /// Which attempt it was, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: i32,
     /// How long it took.
     pub took: Duration,
@@ -47,14 +47,14 @@ pub struct Entry<'a> {
     pub failure: Option<&'a Failure>,
 }
 
-/// An entry as it was written.
+/// A recorded entry.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct Attempt {
-    /// Which attempt it was, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: i32,
-    /// Who made it.
+    /// The worker that made it.
     pub worker: String,
-    /// When it began.
+    /// When it started.
     pub started_at: OffsetDateTime,
     /// When it was settled.
     pub ended_at: OffsetDateTime,
@@ -116,16 +116,17 @@ pub async fn append(
     Ok(())
 }
 
-/// All entries of one item, oldest first.
+/// Returns all entries of one item, oldest first.
 pub async fn attempts(pool: &PgPool, table: &str, item_id: i64) -> Result<Vec<Attempt>> {
-    Ok(sqlx::query_as(OF_ITEM)
+    Ok(sqlx::query_as(SELECT)
         .bind(table)
         .bind(item_id)
         .fetch_all(pool)
         .await?)
 }
 
-/// When and by whom an item of a deleting table was finished, as far as the record goes back. Reads the whole record.
+/// Returns when and by which worker an item of a deleting table was finished, if that is still recorded. Scans the
+/// whole record.
 pub async fn completed(
     pool: &PgPool,
     table: &str,
@@ -138,7 +139,7 @@ pub async fn completed(
         .await?)
 }
 
-/// Forgets up to `limit` entries each of attempts and completions that are older than `keep`; returns how many.
+/// Deletes up to `limit` entries each of attempts and completions that are older than `keep`; returns their number.
 pub async fn prune(pool: &PgPool, keep: Duration, limit: u32) -> Result<u64> {
     let mut pruned = 0;
     for statement in [PRUNE, PRUNE_COMPLETIONS] {

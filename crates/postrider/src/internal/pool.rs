@@ -1,7 +1,7 @@
-//! Connections that are tested when there is reason to, and that keep what was prepared on them.
+//! Pool options that test a connection only when there is reason to, and keep prepared statements.
 //!
-//! By itself sqlx asks the server before each use of a connection whether it is still there: a round trip more for every
-//! statement. A connection that somebody used just now is there, or breaks under its next user as it would have anyway.
+//! By default, sqlx pings the server before each use of a connection: one more round trip per statement. A connection
+//! that was used just now is alive, or breaks under its next user as it would have anyway.
 
 use std::time::Duration;
 
@@ -10,16 +10,18 @@ use sqlx::{
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
-/// What was used within this time is not asked about.
-const TRUSTED: Duration = Duration::from_secs(1);
+/// A connection used within this time isn't pinged.
+const PING_AFTER: Duration = Duration::from_secs(1);
 
-/// The options to make a pool with; the rest of them is sqlx's.
+/// Pool options to start from; the rest is sqlx's default.
 #[must_use]
 pub fn options() -> PgPoolOptions {
     PgPoolOptions::new()
         .test_before_acquire(false)
         .before_acquire(|connection, meta| {
-            Box::pin(async move { Ok(meta.idle_for < TRUSTED || connection.ping().await.is_ok()) })
+            Box::pin(
+                async move { Ok(meta.idle_for < PING_AFTER || connection.ping().await.is_ok()) },
+            )
         })
 }
 
@@ -29,18 +31,18 @@ const STATEMENTS: [(&str, &str); 2] = [
     ("other", "select 'other' where $1"),
 ];
 
-/// In this order a pooler that takes its sessions in turn gives some to both connections.
+/// In this order, a pooler that hands out sessions in turn gives some to both connections.
 const TURNS: [usize; 4] = [0, 1, 1, 0];
 
 const ROUNDS: usize = 3;
 
-/// A statement of this name exists already, or does not exist, or has other parameters.
-const MIXED_UP: [&str; 3] = ["42P05", "26000", "08P01"];
+/// A prepared statement of this name exists already, doesn't exist, or has other parameters.
+const MISMATCH_CODES: [&str; 3] = ["42P05", "26000", "08P01"];
 
-/// Does each connection keep its prepared statements to itself?
+/// Whether each connection keeps its prepared statements to itself.
 ///
-/// Behind a pooler that hands sessions on after each transaction and knows nothing of prepared statements, a connection that
-/// runs its own statement may run another connection's in its place. Nothing can be promised there.
+/// Behind a pooler that shares sessions between transactions and doesn't track prepared statements, a connection may
+/// run another connection's statement in place of its own. Nothing can be promised there.
 pub async fn keeps_statements_apart(options: &PgConnectOptions) -> Result<bool, sqlx::Error> {
     let mut connections = [
         PgConnection::connect_with(options).await?,
@@ -55,7 +57,7 @@ pub async fn keeps_statements_apart(options: &PgConnectOptions) -> Result<bool, 
         }
     }
     for connection in connections {
-        // The server ends what we do not.
+        // The server ends what we don't.
         let _ = connection.close().await;
     }
     Ok(apart)
@@ -73,10 +75,10 @@ async fn said(
     match answer {
         Ok(word) => Ok(word == own),
         Err(sqlx::Error::Database(error)) => match error.code() {
-            Some(code) if MIXED_UP.contains(&&*code) => Ok(false),
+            Some(code) if MISMATCH_CODES.contains(&&*code) => Ok(false),
             _ => Err(sqlx::Error::Database(error)),
         },
-        // An answer of another shape: somebody else's statement.
+        // An answer of another shape: another client's statement.
         Err(
             sqlx::Error::ColumnDecode { .. }
             | sqlx::Error::ColumnIndexOutOfBounds { .. }
@@ -86,10 +88,10 @@ async fn said(
     }
 }
 
-/// Is there a pooler in transaction mode between us and the server? Two connections that are opened then may find themselves
-/// in one session of the server, or one of them in two. Asked by the simple protocol, which every pooler understands.
+/// Whether a pooler in transaction mode sits between us and the server. Two connections opened then may share one
+/// server session, or one of them may use two. Checked with the simple protocol, which every pooler understands.
 ///
-/// With many sessions such a pooler may by chance give each connection its own; then it goes unnoticed.
+/// With many sessions, such a pooler may by chance give each connection its own and go unnoticed.
 pub async fn shares_sessions(options: &PgConnectOptions) -> Result<bool, sqlx::Error> {
     let mut one = PgConnection::connect_with(options).await?;
     let mut other = PgConnection::connect_with(options).await?;
@@ -98,7 +100,7 @@ pub async fn shares_sessions(options: &PgConnectOptions) -> Result<bool, sqlx::E
         let before = session(&mut one).await?;
         sqlx::raw_sql("begin read only").execute(&mut other).await?;
         let theirs = session(&mut other).await?;
-        // Were there one session for both, asking now would wait for the other's transaction.
+        // If both shared one session, the query would wait for the other's transaction.
         let after = if theirs == before {
             theirs
         } else {

@@ -1,5 +1,4 @@
-//! Forms in which the settings of a service are written, shared by all of them: an empty text for "not set", waits,
-//! leases, addresses, and what differs from the common breaker.
+//! Settings that all services share: optional text, delays, leases, addresses, and breaker overrides.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -8,43 +7,43 @@ use url::Url;
 
 use crate::breaker;
 
-/// One wait.
+/// A delay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
-pub struct Delay(#[serde(with = "crate::duration")] pub Duration);
+pub struct Delay(#[serde(with = "crate::internal::duration")] pub Duration);
 
-/// `lease`
+/// A `lease` setting.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lease {
     /// How long a lost worker keeps its items.
-    #[serde(with = "crate::duration")]
+    #[serde(with = "crate::internal::duration")]
     pub seconds: Duration,
 }
 
 impl Lease {
-    /// What is wrong with it.
+    /// What is wrong with the value, if anything.
     #[must_use]
     pub fn contradiction(&self) -> Option<String> {
         let allowed = Duration::from_millis(100)..=Duration::from_secs(86_400);
-        (!allowed.contains(&self.seconds)).then(|| "must be between 0.1 s and a day".to_owned())
+        (!allowed.contains(&self.seconds)).then(|| "must be between 0.1 s and one day".to_owned())
     }
 }
 
-/// `breaker`: when a dependency is left alone, where that differs from the common settings.
+/// A `breaker` setting: overrides of the common breaker settings.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BreakerOverride {
-    /// Absent: `breaker.threshold`.
+    /// Defaults to `breaker.threshold`.
     #[serde(deserialize_with = "unless_empty")]
     pub threshold: Option<Threshold>,
-    /// Absent: `breaker.open_for`.
+    /// Defaults to `breaker.open_for`.
     #[serde(deserialize_with = "unless_empty")]
     pub open_for: Option<Delay>,
 }
 
 impl BreakerOverride {
-    /// The breaker's settings on top of the common ones.
+    /// Applies the overrides to the common settings.
     #[must_use]
     pub fn over(&self, common: breaker::Settings) -> breaker::Settings {
         breaker::Settings {
@@ -54,7 +53,7 @@ impl BreakerOverride {
     }
 }
 
-/// So many signs in a row; as a number or its text.
+/// A positive number, or its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Threshold(NonZeroU32);
 
@@ -67,11 +66,11 @@ impl<'de> Deserialize<'de> for Threshold {
         };
         number
             .map(Self)
-            .ok_or_else(|| D::Error::custom("must be a whole number above zero"))
+            .ok_or_else(|| D::Error::custom("must be a whole number greater than zero"))
     }
 }
 
-/// An empty text means "not set".
+/// Reads an empty text as "not set".
 pub fn unless_empty<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -87,7 +86,7 @@ where
     }
 }
 
-/// An address, or an empty text for none.
+/// Reads an address, or an empty text for none.
 pub fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Url>, D::Error> {
     let text: Option<String> = unless_empty(deserializer)?;
     let read = |text: String| {
@@ -98,11 +97,11 @@ pub fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Url>
     text.map(read).transpose()
 }
 
-/// What is wrong with an address that HTTP is to be spoken to.
+/// What is wrong with an HTTP address, if anything.
 #[must_use]
 pub fn not_http(url: Option<&Url>) -> Option<String> {
     url.filter(|url| !matches!(url.scheme(), "http" | "https"))
-        .map(|_| "must begin with http:// or https://".to_owned())
+        .map(|_| "must start with http:// or https://".to_owned())
 }
 
 #[derive(Deserialize)]

@@ -1,11 +1,11 @@
-//! What the engine counts, by name: every metric appears at zero before anything has happened, so that a rule or a
-//! dashboard that names it finds it.
+//! The library's metrics. Every one appears at zero before anything has happened, so that an alert rule or dashboard
+//! that names it finds it.
 
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
 use crate::lease::WorkTable;
 
-/// Makes every name appear, for each of these tables where it is one per table.
+/// Registers every metric, for each of these tables where it is per table.
 pub fn register<'a>(tables: impl IntoIterator<Item = &'a WorkTable>) {
     describe();
     for table in tables {
@@ -25,7 +25,7 @@ pub fn register<'a>(tables: impl IntoIterator<Item = &'a WorkTable>) {
     let _ = histogram!("postrider_enqueue_group_size");
 }
 
-/// A consumer group appears before its first message.
+/// Registers a consumer group before its first message.
 pub(crate) fn register_group(group: &str) {
     for outcome in ["settled", "dead", "lost", "unsettled"] {
         counter!("postrider_consumed_total", "group" => group.to_owned(), "outcome" => outcome)
@@ -33,7 +33,7 @@ pub(crate) fn register_group(group: &str) {
     }
 }
 
-/// A transport appears before its first message.
+/// Registers a transport before its first message.
 pub(crate) fn register_transport(transport: &'static str) {
     for outcome in ["confirmed", "unroutable", "failed", "unavailable"] {
         counter!("postrider_published_total", "transport" => transport, "outcome" => outcome)
@@ -41,7 +41,7 @@ pub(crate) fn register_transport(transport: &'static str) {
     }
 }
 
-/// A periodic task appears before its first run, wherever it may come to run.
+/// Registers a periodic task before its first run, wherever it may run.
 pub(crate) fn register_periodic(name: &str) {
     gauge!("postrider_leader_held", "name" => name.to_owned()).increment(0.0);
     for outcome in ["done", "failed", "panicked"] {
@@ -61,33 +61,27 @@ pub(crate) fn register_periodic(name: &str) {
 fn describe() {
     describe_counter!("postrider_claimed_total", "Items claimed");
     describe_counter!("postrider_claim_errors_total", "Claims that failed");
-    describe_counter!(
-        "postrider_rescued_total",
-        "Items run again because their worker was lost"
-    );
+    describe_counter!("postrider_rescued_total", "Items rescued from lost workers");
     describe_counter!(
         "postrider_leases_lost_total",
-        "Leases that were over before their item was settled"
+        "Leases lost before their item was settled"
     );
     describe_counter!("postrider_settled_total", "Items settled, by outcome");
-    describe_gauge!("postrider_leases_held", "Leases that this process holds");
+    describe_gauge!("postrider_leases_held", "Leases held by this process");
     describe_histogram!("postrider_claim_seconds", "One claim, answer included");
-    describe_histogram!("postrider_handler_seconds", "One call of a handler");
-    describe_histogram!(
-        "postrider_enqueue_group_size",
-        "Messages that shared one commit"
-    );
+    describe_histogram!("postrider_handler_seconds", "Duration of a handler call");
+    describe_histogram!("postrider_enqueue_group_size", "Messages per group commit");
     describe_counter!(
         "postrider_consumed_total",
         "Messages consumed, by group and outcome"
     );
     describe_counter!(
         "postrider_published_total",
-        "Messages given to the transport, by its answer"
+        "Messages published to the transport, by result"
     );
     describe_gauge!(
         "postrider_deliveries_held",
-        "Deliveries of the Postgres transport that this process holds"
+        "Deliveries of the Postgres transport held by this process"
     );
     describe_gauge!(
         "postrider_leader_held",
@@ -99,11 +93,14 @@ fn describe() {
     );
     describe_histogram!(
         "postrider_periodic_run_seconds",
-        "One run of a periodic task"
+        "Duration of a periodic task's run"
     );
     describe_gauge!(
         "postrider_breaker_state",
-        "Breaker of this process: 0 closed, 1 half open, 2 open"
+        "State of this process's breaker: 0 closed, 1 half open, 2 open"
     );
-    describe_counter!("postrider_breaker_opened_total", "Times a breaker opened");
+    describe_counter!(
+        "postrider_breaker_opened_total",
+        "Number of times a breaker opened"
+    );
 }

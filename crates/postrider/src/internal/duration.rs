@@ -1,6 +1,6 @@
-//! Durations as people write them in a configuration file: `"5m"`, `"1h 30m"`, or plain seconds.
+//! Durations in configuration files: `"5m"`, `"1h 30m"`, or plain seconds.
 //!
-//! For `#[serde(with = "postrider::duration")]`.
+//! For `#[serde(with = "postrider::internal::duration")]`.
 
 use std::{fmt, time::Duration};
 
@@ -11,18 +11,18 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duratio
     deserializer.deserialize_any(DurationVisitor)
 }
 
-/// Writes the form that [`deserialize`] reads back.
+/// Writes the form that [`deserialize`] reads.
 pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&humantime::format_duration(*duration))
 }
 
-/// Reads the same from a word.
+/// Parses a duration.
 #[must_use]
 pub fn parse(text: &str) -> Option<Duration> {
     de::Visitor::visit_str::<de::value::Error>(DurationVisitor, text).ok()
 }
 
-/// Writes the form that [`parse`] reads back.
+/// Formats a duration in the form that [`parse`] reads.
 #[must_use]
 pub fn format(duration: Duration) -> String {
     humantime::format_duration(duration).to_string()
