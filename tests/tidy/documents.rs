@@ -109,6 +109,18 @@ fn exit_codes_are_documented() {
 }
 
 #[test]
+fn readme_shows_the_quickstart_example() {
+    let readme = read("README.md");
+    let (_, rest) = readme.split_once("\n```rust\n").unwrap();
+    let (shown, _) = rest.split_once("```").unwrap();
+    let example = read("crates/postrider/examples/quickstart.rs");
+    assert_eq!(
+        shown, example,
+        "the first Rust block of README.md must be crates/postrider/examples/quickstart.rs"
+    );
+}
+
+#[test]
 fn relative_links_resolve() {
     let mut broken = Vec::new();
     for path in with_ending("md", files(".")) {
