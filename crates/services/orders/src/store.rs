@@ -1,4 +1,4 @@
-//! All SQL of the slice, except the paper broker's own order book.
+//! All SQL of the service, except the paper broker's own.
 //!
 //! Lock order: an order's ledger entry before its row. The worker's settle follows it too.
 

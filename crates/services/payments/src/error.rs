@@ -1,4 +1,4 @@
-//! The slice's error type, and the problem document that each error becomes.
+//! The service's error type, and the problem document that each error becomes.
 
 use postrider::Error;
 use postrider_web::{Problem, error_code::codes::INVALID_VALUE};

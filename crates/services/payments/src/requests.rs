@@ -1,4 +1,4 @@
-//! The requests' side: records what clients ask for and publishes one message per request.
+//! The requests' side: records payment requests and publishes one message each.
 //!
 //! [`accept`] writes a request and its outbox row in one transaction, [`worker`] publishes the outbox, and [`settle`]
 //! records the result that the wallet calls back with.

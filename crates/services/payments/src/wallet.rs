@@ -36,7 +36,7 @@ const ENTRIES: &str = "wallet.entries";
 #[derive(Debug, Clone)]
 pub struct Wallet {
     pub(crate) pool: PgPool,
-    /// Longer than this no callback in mode `chance` takes.
+    /// Maximum duration of a callback in mode `chance`.
     callback_timeout: Duration,
 }
 

@@ -306,7 +306,7 @@ pub(super) async fn place_tombstones(pool: &PgPool, uuids: &[Uuid]) -> Result<()
         .map(drop)
 }
 
-/// How these payments stand in the inbox.
+/// The states of these payments in the inbox.
 pub(super) async fn inbox_states(
     pool: &PgPool,
     uuids: &[Uuid],
