@@ -83,7 +83,7 @@ pub struct BrokerSettings {
 }
 
 impl BrokerSettings {
-    /// The broker's API; none for the built-in paper broker.
+    /// The broker's API; `None` for the built-in paper broker.
     #[must_use]
     pub fn endpoint(&self) -> Option<Endpoint> {
         Endpoint::from_settings(self.url.as_ref(), self.token.as_deref(), self.timeout)

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 pub use currency::Currency;
-pub use money::{Amount, Money, NotAnAmount, TooFine};
+pub use money::{Amount, InvalidAmount, Money, TooManyDecimalPlaces};
 pub use request::{Payment, PaymentMessage, PaymentRequest};
 pub(crate) use request::{account_id, money};
 pub use trace_context::TraceContext;

@@ -1,11 +1,11 @@
 //! The requests' side: records payment requests and publishes one message each.
 //!
-//! [`accept`] writes a request and its outbox row in one transaction, [`worker`] publishes the outbox, and [`settle`]
+//! [`accept`] writes a request and its outbox row in one transaction, [`worker`] publishes the outbox, and `settle`
 //! records the result that the wallet calls back with.
 
 pub mod accept;
 pub mod cleaning;
-pub mod http;
+pub(crate) mod http;
 pub mod store;
 mod table;
 pub mod worker;

@@ -177,7 +177,7 @@ impl fmt::Debug for WalletSettings {
 }
 
 impl CallbackSettings {
-    /// The orchestrator's API; none for the orchestrator of this process.
+    /// Where callbacks are sent; `None` for this process.
     #[must_use]
     pub fn endpoint(&self) -> Option<Endpoint> {
         Endpoint::from_settings(self.url.as_ref(), self.token.as_deref(), self.timeout)

@@ -1,13 +1,13 @@
 //! The wallet: the side that holds the money.
 //!
-//! [`consumer`] deducts each payment in one transaction, once per uuid ([`deduction`] decides, [`store`] writes).
+//! [`consumer`] deducts each payment in one transaction, once per uuid ([`deduction`] decides, `store` writes).
 //! [`callback`] reports the result to the requests' side; in mode `assured`, [`worker`] delivers callbacks from an outbox.
 
 pub mod callback;
 pub mod cleaning;
 pub mod consumer;
 pub mod deduction;
-pub mod http;
+pub(crate) mod http;
 pub(crate) mod store;
 mod table;
 pub mod worker;
@@ -145,4 +145,8 @@ impl Wallet {
         store::place_tombstones(&self.pool, uuids).await?;
         store::inbox_states(&self.pool, uuids).await
     }
+}
+
+fn timed_out() -> sqlx::Error {
+    std::io::Error::from(std::io::ErrorKind::TimedOut).into()
 }

@@ -13,7 +13,7 @@ use super::{Broker, BrokerError, ErrorKind, check_accepted};
 /// Maximum size of a response body, in bytes.
 const MAX_RESPONSE: usize = 256 * 1024;
 
-/// The adapter.
+/// A broker over HTTP.
 pub struct HttpBroker {
     client: EndpointClient,
 }
@@ -94,7 +94,10 @@ impl HttpBroker {
 }
 
 async fn call(request: RequestBuilder) -> Result<Response, BrokerError> {
-    request.send().await.map_err(|error| lost(error.into()))
+    request
+        .send()
+        .await
+        .map_err(|error| no_response(error.into()))
 }
 
 impl Broker for HttpBroker {
@@ -131,19 +134,19 @@ async fn body(response: Response) -> Result<Value, BrokerError> {
     };
     let bytes = match http_client::body(response, MAX_RESPONSE).await {
         Ok(bytes) => bytes,
-        Err(BodyError::NoResponse(error)) => return Err(lost(error)),
+        Err(BodyError::NoResponse(error)) => return Err(no_response(error)),
         Err(BodyError::TooLarge { .. }) => return Err(unreadable("is too long")),
     };
     serde_json::from_slice(&bytes).map_err(|_| unreadable("is not JSON"))
 }
 
 /// A call without a response. If no connection was made, nothing can have arrived.
-fn lost(lost: NoResponse) -> BrokerError {
-    let kind = if lost.may_have_arrived {
+fn no_response(error: NoResponse) -> BrokerError {
+    let kind = if error.may_have_arrived {
         ErrorKind::Uncertain
     } else {
         ErrorKind::NotAccepted
     };
-    let message = format!("no response from the broker: {}", lost.message);
-    BrokerError::network(lost.code, kind, message)
+    let message = format!("no response from the broker: {}", error.message);
+    BrokerError::network(error.code, kind, message)
 }

@@ -31,7 +31,7 @@ pub struct Currency {
 impl Currency {
     /// The currency with this code, three capital letters.
     #[must_use]
-    pub fn of(code: &str) -> Option<Self> {
+    pub fn new(code: &str) -> Option<Self> {
         let bytes: [u8; 3] = code.as_bytes().try_into().ok()?;
         BY_PLACES
             .iter()
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn known_currencies_have_their_decimal_places_and_unknown_codes_are_rejected() {
-        let places = |code| Currency::of(code).map(Currency::places);
+        let places = |code| Currency::new(code).map(Currency::places);
         assert_eq!(places("JPY"), Some(0));
         assert_eq!(places("USD"), Some(2));
         assert_eq!(places("KWD"), Some(3));

@@ -10,45 +10,46 @@ use super::Currency;
 /// Maximum number of digits on either side of the decimal point. Sums of very many such amounts fit into 128 bits.
 const MAX_DIGITS: u64 = 18;
 
-/// A decimal of zero or more, as written; of which currency is said elsewhere.
+/// A decimal of zero or more, without a currency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Amount {
-    /// Without the point and without needless zeros behind it.
+    /// The digits without the decimal point and trailing zeros.
     digits: i128,
     places: u32,
 }
 
-/// Why a text is no amount.
+/// Why a text is not an amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotAnAmount {
+pub enum InvalidAmount {
     /// Not a plain decimal.
-    #[error("is no decimal amount: write it like \"12.50\"")]
+    #[error("is not a decimal amount: write it like \"12.50\"")]
     Malformed,
     /// Below zero.
     #[error("must not be below zero")]
     Negative,
-    /// Too large or too fine.
-    #[error("has more than 18 digits before or after the point")]
+    /// Too large or too precise.
+    #[error("has more than 18 digits before or after the decimal point")]
     TooLong,
 }
 
 impl FromStr for Amount {
-    type Err = NotAnAmount;
+    type Err = InvalidAmount;
 
-    fn from_str(text: &str) -> Result<Self, NotAnAmount> {
-        let decimal: Decimal = text.parse().map_err(|_| NotAnAmount::Malformed)?;
+    fn from_str(text: &str) -> Result<Self, InvalidAmount> {
+        let decimal: Decimal = text.parse().map_err(|_| InvalidAmount::Malformed)?;
         if text.contains(['e', 'E']) {
-            return Err(NotAnAmount::Malformed);
+            return Err(InvalidAmount::Malformed);
         }
         if decimal.integer_digits().max(decimal.fraction_digits()) > MAX_DIGITS {
-            return Err(NotAnAmount::TooLong);
+            return Err(InvalidAmount::TooLong);
         }
         if decimal.is_negative() {
-            return Err(NotAnAmount::Negative);
+            return Err(InvalidAmount::Negative);
         }
-        let places = u32::try_from(decimal.fraction_digits()).map_err(|_| NotAnAmount::TooLong)?;
+        let places =
+            u32::try_from(decimal.fraction_digits()).map_err(|_| InvalidAmount::TooLong)?;
         let digits = decimal.to_string().replace('.', "");
-        let digits = digits.parse().map_err(|_| NotAnAmount::TooLong)?;
+        let digits = digits.parse().map_err(|_| InvalidAmount::TooLong)?;
         Ok(Self { digits, places })
     }
 }
@@ -60,38 +61,38 @@ impl<'de> Deserialize<'de> for Amount {
     }
 }
 
-/// So many minor units of a currency; may be below zero in the books.
+/// An exact amount in minor units of a currency. Entries can be negative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Money {
-    /// Cents, for a currency that has them.
+    /// Number of minor units, such as cents.
     pub minor: i128,
-    /// Of which currency.
+    /// The currency.
     pub currency: Currency,
 }
 
-/// The amount is written finer than its currency is.
+/// The amount has more decimal places than its currency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("is too fine: {currency} has {places} decimal places", places = currency.places())]
-pub struct TooFine {
+#[error("has too many decimal places: {currency} has {places}", places = currency.places())]
+pub struct TooManyDecimalPlaces {
     currency: Currency,
 }
 
 impl Money {
     /// This amount of this currency, exactly.
-    pub fn new(amount: Amount, currency: Currency) -> Result<Self, TooFine> {
+    pub fn new(amount: Amount, currency: Currency) -> Result<Self, TooManyDecimalPlaces> {
         let missing = currency
             .places()
             .checked_sub(amount.places)
-            .ok_or(TooFine { currency })?;
-        // At most 18 digits and 4 places: far from the edge.
+            .ok_or(TooManyDecimalPlaces { currency })?;
+        // At most 18 digits and 4 places, so this can't overflow.
         let minor = amount.digits * 10_i128.pow(missing);
         Ok(Self { minor, currency })
     }
 
-    /// What the database has stored as text, with any sign.
+    /// Reads an amount as the database stores it, with any sign.
     #[must_use]
-    pub fn stored(text: &str, currency: &str) -> Option<Self> {
-        let currency = Currency::of(currency)?;
+    pub fn from_stored(text: &str, currency: &str) -> Option<Self> {
+        let currency = Currency::new(currency)?;
         let (sign, unsigned) = match text.strip_prefix('-') {
             Some(rest) => (-1, rest),
             None => (1, text),
@@ -105,7 +106,7 @@ impl Money {
 }
 
 impl fmt::Display for Money {
-    /// The plain decimal with all places of the currency: what the database reads, and what clients are shown.
+    /// The plain decimal with all decimal places of the currency, for the database and for clients.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let places = self.currency.places() as usize;
         let sign = if self.minor < 0 { "-" } else { "" };
@@ -126,9 +127,9 @@ mod tests {
 
     use super::*;
 
-    fn money(text: &str, currency: &str) -> Result<String, TooFine> {
+    fn money(text: &str, currency: &str) -> Result<String, TooManyDecimalPlaces> {
         let amount: Amount = text.parse().unwrap();
-        Money::new(amount, Currency::of(currency).unwrap()).map(|money| money.to_string())
+        Money::new(amount, Currency::new(currency).unwrap()).map(|money| money.to_string())
     }
 
     #[test]
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_finer_than_its_currency_is_refused_and_never_rounded() {
+    fn excess_decimal_places_are_rejected_and_never_rounded() {
         assert!(money("0.001", "USD").is_err());
         assert!(money("0.5", "JPY").is_err());
         assert!(money("0.0001", "KWD").is_err());
@@ -151,36 +152,36 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_amount_is_refused() {
+    fn invalid_amounts_are_rejected() {
         for text in [
             "", "x", "1.", ".5", "1e2", "+1", " 1", "1,5", "--1", "NaN", "1.2.3",
         ] {
             assert_eq!(
                 text.parse::<Amount>(),
-                Err(NotAnAmount::Malformed),
+                Err(InvalidAmount::Malformed),
                 "{text:?}"
             );
         }
-        assert_eq!("-1".parse::<Amount>(), Err(NotAnAmount::Negative));
+        assert_eq!("-1".parse::<Amount>(), Err(InvalidAmount::Negative));
         assert_eq!(
             "1234567890123456789".parse::<Amount>(),
-            Err(NotAnAmount::TooLong)
+            Err(InvalidAmount::TooLong)
         );
     }
 
     #[test]
-    fn a_number_is_read_by_its_text_and_not_as_a_double() {
+    fn a_json_number_is_read_exactly_and_not_as_a_double() {
         let amount: Amount = serde_json::from_str("99999999999999999.99").unwrap();
-        let money = Money::new(amount, Currency::of("USD").unwrap()).unwrap();
+        let money = Money::new(amount, Currency::new("USD").unwrap()).unwrap();
         assert_eq!(money.to_string(), "99999999999999999.99");
     }
 
     proptest! {
         #[test]
-        fn what_is_stored_is_read_back(minor in -10_i128.pow(20)..10_i128.pow(20), currency in "USD|JPY|KWD|CLF") {
-            let money = Money { minor, currency: Currency::of(&currency).unwrap() };
+        fn stored_amounts_are_read_back(minor in -10_i128.pow(20)..10_i128.pow(20), currency in "USD|JPY|KWD|CLF") {
+            let money = Money { minor, currency: Currency::new(&currency).unwrap() };
             prop_assume!(minor.unsigned_abs() / 10_u128.pow(money.currency.places()) < 10_u128.pow(18));
-            prop_assert_eq!(Money::stored(&money.to_string(), &currency), Some(money));
+            prop_assert_eq!(Money::from_stored(&money.to_string(), &currency), Some(money));
         }
     }
 }

@@ -107,7 +107,7 @@ pub(crate) fn money(
     currency: &str,
     field: &'static str,
 ) -> Result<Money, PaymentError> {
-    let currency = Currency::of(currency).ok_or_else(|| {
+    let currency = Currency::new(currency).ok_or_else(|| {
         PaymentError::invalid(
             "/currency",
             "is not an active ISO 4217 code: use three capital letters such as USD",

@@ -127,7 +127,7 @@ pub(crate) struct StoredPayment {
 
 impl From<Row> for StoredPayment {
     fn from(row: Row) -> Self {
-        let amount = Money::stored(&row.amount, &row.currency);
+        let amount = Money::from_stored(&row.amount, &row.currency);
         Self {
             seq: row.seq,
             exhausted: row.exhausted,

@@ -1,5 +1,7 @@
 //! Callbacks: report a payment's result to the requests' side.
 
+use std::time::Duration;
+
 use futures_util::{FutureExt, future::BoxFuture};
 use postrider::{
     breaker,
@@ -10,8 +12,11 @@ use reqwest::{Method, StatusCode};
 use serde_json::json;
 use sqlx::PgPool;
 
-use super::deduction::PaymentResult;
+use super::{deduction::PaymentResult, timed_out};
 use crate::{PaymentError, model, requests};
+
+/// Deadline of a local callback.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Receives the results of payments.
 pub trait Callback: Send + Sync + 'static {
@@ -45,7 +50,9 @@ impl Callback for LocalCallback {
     fn report<'a>(&'a self, result: &'a PaymentResult) -> BoxFuture<'a, Result<(), Failure>> {
         async move {
             let reason = result.reason.as_deref();
-            match requests::settle(&self.pool, result.uuid, result.outcome, reason).await {
+            let settle = requests::settle(&self.pool, result.uuid, result.outcome, reason);
+            let settled = tokio::time::timeout(CALL_TIMEOUT, settle).await;
+            match settled.unwrap_or_else(|_| Err(timed_out().into())) {
                 Ok(()) => Ok(()),
                 Err(PaymentError::Settled { .. }) => Err(rejected(StatusCode::CONFLICT)),
                 Err(PaymentError::NotFound) => Err(rejected(StatusCode::NOT_FOUND)),
@@ -73,7 +80,7 @@ pub struct HttpCallback {
 }
 
 impl HttpCallback {
-    /// An orchestrator at this endpoint. Makes no call yet.
+    /// Sends results to this endpoint. Makes no call yet.
     pub fn new(endpoint: Endpoint) -> Result<Self, ClientError> {
         let client = endpoint.client()?;
         Ok(Self { client })
@@ -94,7 +101,7 @@ impl HttpCallback {
                 request = request.header(model::STATE, state);
             }
         }
-        let response = request.send().await.map_err(lost)?;
+        let response = request.send().await.map_err(no_response)?;
         let status = response.status();
         if !status.is_success() {
             return Err(rejected(status));
@@ -132,7 +139,7 @@ fn rejected(status: StatusCode) -> Failure {
 }
 
 /// A call without a response.
-fn lost(error: reqwest::Error) -> Failure {
-    let lost = NoResponse::from(error);
-    Failure::with_category(lost.code, Category::Network, lost.message)
+fn no_response(error: reqwest::Error) -> Failure {
+    let error = NoResponse::from(error);
+    Failure::with_category(error.code, Category::Network, error.message)
 }

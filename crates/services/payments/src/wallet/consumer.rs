@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::callback::Callback;
 use super::deduction::{Charge, PaymentResult};
-use super::{GROUP, WALLET_OUTBOX, Wallet, store};
+use super::{GROUP, WALLET_OUTBOX, Wallet, store, timed_out};
 use crate::{Settings, gauges, model::Outcome, requests::TOPIC, settings::DeliveryMode};
 
 /// Deadline of a batch's database calls; a silent connection counts as an outage.
@@ -275,6 +275,6 @@ async fn call_back(wallet: &Wallet, callback: &dyn Callback, result: PaymentResu
 async fn bounded<T>(call: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
     match tokio::time::timeout(CALL_TIMEOUT, call).await {
         Ok(result) => result,
-        Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
+        Err(_) => Err(timed_out()),
     }
 }

@@ -1,4 +1,4 @@
-//! Decides deductions. Pure: [`super::store`] locks the accounts before and writes the results after.
+//! Decides deductions. Pure: `store` locks the accounts before and writes the results after.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -29,7 +29,7 @@ impl Charge {
     /// Reads a message. An unreadable one is a permanent failure.
     pub fn read(message: &Message) -> Result<Self, Failure> {
         let payment: PaymentMessage = message.read()?;
-        let money = Money::stored(&payment.amount, &payment.currency)
+        let money = Money::from_stored(&payment.amount, &payment.currency)
             .filter(|money| money.minor > 0)
             .ok_or_else(|| {
                 let text = format!(
@@ -111,7 +111,7 @@ mod tests {
     fn usd(minor: i128) -> Money {
         Money {
             minor,
-            currency: Currency::of("USD").unwrap(),
+            currency: Currency::new("USD").unwrap(),
         }
     }
 
@@ -134,7 +134,7 @@ mod tests {
         let mut accounts = HashMap::from([("a".to_owned(), account)]);
         let yen = Money {
             minor: 1,
-            currency: Currency::of("JPY").unwrap(),
+            currency: Currency::new("JPY").unwrap(),
         };
         let charges = [
             charge(1, "a", usd(70)),

@@ -132,7 +132,7 @@ pub(super) async fn account(
         .fetch_optional(pool)
         .await?;
     Ok(row.map(|(account_id, currency, balance, opening)| {
-        let opening = Money::stored(&opening, &currency);
+        let opening = Money::from_stored(&opening, &currency);
         let view = AccountView {
             account_id,
             balance: display(balance, &currency),
@@ -169,7 +169,7 @@ pub(super) async fn entries(
 
 /// With all decimal places of its currency, whatever the database wrote.
 fn display(amount: String, currency: &str) -> String {
-    Money::stored(&amount, currency).map_or(amount, |money| money.to_string())
+    Money::from_stored(&amount, currency).map_or(amount, |money| money.to_string())
 }
 
 /// Deducts charges, each uuid once; returns the results of those that were new. Nothing counts before the returned
@@ -218,7 +218,7 @@ async fn lock(
         .await?;
     rows.into_iter()
         .map(|(account_id, currency, balance)| {
-            let balance = Money::stored(&balance, &currency).ok_or_else(|| {
+            let balance = Money::from_stored(&balance, &currency).ok_or_else(|| {
                 let text =
                     format!("the balance of account {account_id} is not an amount in {currency}");
                 sqlx::Error::Decode(text.into())
