@@ -16,7 +16,7 @@ use crate::support::{Fixture, eventually, order, order_for_symbol, paper, settin
 #[derive(Default)]
 struct RecordingBroker {
     log: Mutex<Vec<(String, &'static str)>>,
-    stumbles: Mutex<Vec<String>>,
+    failing: Mutex<Vec<String>>,
 }
 
 impl RecordingBroker {
@@ -31,26 +31,26 @@ impl RecordingBroker {
 
 impl Broker for RecordingBroker {
     fn name(&self) -> &'static str {
-        "watched"
+        "recording"
     }
 
     fn send(&self, order: Value) -> BoxFuture<'_, Result<Value, BrokerError>> {
         Box::pin(async move {
             let id = order["client_order_id"].as_str().unwrap();
-            self.record(id, "begins");
+            self.record(id, "start");
             // Gives concurrent calls a chance to overlap.
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-            let stumbles = {
-                let mut all = self.stumbles.lock().unwrap();
+            let failing = {
+                let mut all = self.failing.lock().unwrap();
                 let before = all.len();
                 all.retain(|other| other != id);
                 all.len() < before
             };
-            if stumbles {
-                self.record(id, "stumbles");
+            if failing {
+                self.record(id, "failure");
                 return Err(BrokerError::status(503, ErrorKind::NotAccepted, None));
             }
-            self.record(id, "ends");
+            self.record(id, "end");
             Ok(json!({ "broker_order_id": id, "status": "ok" }))
         })
     }
@@ -83,7 +83,7 @@ async fn all_sent(fixture: &Fixture) {
 async fn orders_of_one_account_are_sent_in_order_and_wait_for_a_failed_one() {
     let fixture = Fixture::with_ordering(Ordering::Account).await;
     let broker = Arc::new(RecordingBroker::default());
-    broker.stumbles.lock().unwrap().push("A-1".to_owned());
+    broker.failing.lock().unwrap().push("A-1".to_owned());
     for n in 0..4 {
         for account in ["A", "B", "C"] {
             fixture
@@ -99,9 +99,9 @@ async fn orders_of_one_account_are_sent_in_order_and_wait_for_a_failed_one() {
         let mut expected = Vec::new();
         for n in 0..4 {
             if (account, n) == ("A", 1) {
-                expected.extend([("A-1".to_owned(), "begins"), ("A-1".to_owned(), "stumbles")]);
+                expected.extend([("A-1".to_owned(), "start"), ("A-1".to_owned(), "failure")]);
             }
-            expected.extend(["begins", "ends"].map(|what| (format!("{account}-{n}"), what)));
+            expected.extend(["start", "end"].map(|what| (format!("{account}-{n}"), what)));
         }
         let seen: Vec<_> = broker
             .log()
@@ -116,7 +116,9 @@ async fn orders_of_one_account_are_sent_in_order_and_wait_for_a_failed_one() {
 async fn orders_that_share_a_commit_are_still_sent_one_at_a_time() {
     let fixture = Fixture::with_ordering(Ordering::Symbol).await;
     let broker = Arc::new(RecordingBroker::default());
-    fixture.start_workers(&settings(json!({})), broker.clone());
+    // Long enough that no lease expires on a busy machine: a rescued order would be sent twice.
+    let settings = settings(json!({ "lease": { "seconds": 30 } }));
+    fixture.start_workers(&settings, broker.clone());
     let symbols = ["X", "Y"];
     let posts = (0..40).map(|n| fixture.post(order_for_symbol(&format!("k-{n}"), symbols[n % 2])));
     join_all(posts).await;
@@ -129,8 +131,8 @@ async fn orders_that_share_a_commit_are_still_sent_one_at_a_time() {
             .collect();
         assert_eq!(log.len(), 40);
         for pair in log.chunks(2) {
-            assert_eq!((&pair[0].0, pair[0].1), (&pair[1].0, "begins"));
-            assert_eq!(pair[1].1, "ends");
+            assert_eq!((&pair[0].0, pair[0].1), (&pair[1].0, "start"));
+            assert_eq!(pair[1].1, "end");
         }
     }
 }
@@ -139,7 +141,7 @@ async fn orders_that_share_a_commit_are_still_sent_one_at_a_time() {
 async fn without_ordering_a_failed_order_delays_no_other() {
     let fixture = Fixture::new().await;
     let broker = Arc::new(RecordingBroker::default());
-    broker.stumbles.lock().unwrap().push("k-0".to_owned());
+    broker.failing.lock().unwrap().push("k-0".to_owned());
     for n in 0..2 {
         fixture.post(order(&format!("k-{n}"))).await;
     }

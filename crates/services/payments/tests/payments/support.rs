@@ -87,6 +87,8 @@ impl Fixture {
         let proxy = Proxy::for_database(&db).await;
         let pool = PgPoolOptions::new()
             .max_connections(12)
+            // A ping would find out that a connection is silent before a statement is lost on it.
+            .test_before_acquire(false)
             .connect_lazy_with(proxy.connect_options());
         let wallet = db.pool_of(8);
         (Self::on(vec![db], pool, wallet, change).await, proxy)
