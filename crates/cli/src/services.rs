@@ -174,6 +174,6 @@ pub fn doctor() -> Doctor {
     let parked = descriptions().flat_map(|service| service.parked_reasons.iter().copied());
     Doctor::new(work_tables())
         .checks(checks)
-        .at_rest(parked)
+        .parked_reasons(parked)
         .migrator(migrator())
 }

@@ -1,25 +1,25 @@
-//! What the doctor says.
+//! Findings and the report.
 
 use serde::Serialize;
 
-use super::exam::Answer;
+use super::probe::CheckResult;
 
-/// How bad something is. The order is from good to bad.
+/// Severity, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// As it should be.
+    /// Healthy.
     Ok,
-    /// Worth knowing; nothing needs to be done now.
+    /// Worth knowing; no action needed.
     Info,
-    /// Something should be done; no promise is broken yet.
+    /// Action needed; no promise is broken yet.
     Warning,
     /// A promise is broken, or soon will be.
     Critical,
 }
 
 impl Severity {
-    /// A word for people.
+    /// Lower-case name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -31,39 +31,39 @@ impl Severity {
     }
 }
 
-/// What one look found.
+/// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The look's name, e.g. `I3/expired-leases`; stable, for scripts.
+    /// Name of the check, e.g. `I3/expired-leases`; stable, for scripts.
     pub check: String,
-    /// What was looked at, e.g. a work table; none for the server as a whole.
+    /// What was checked, e.g. a work table; `None` for the whole server.
     pub subject: Option<String>,
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
-    /// What was found, with figures.
+    /// What was found, with numbers.
     pub what: String,
-    /// What to do about it; none when nothing is wrong.
+    /// What to do about it; `None` if nothing is wrong.
     pub advice: Option<String>,
-    /// Some of the items, processes or keys in question.
+    /// Some of the affected items, processes or keys.
     pub items: Vec<String>,
 }
 
-/// All findings of an examination, the good ones too.
+/// All findings, including the good ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// In the order in which things were looked at.
+    /// In the order of the checks.
     pub findings: Vec<Finding>,
 }
 
 impl Report {
-    /// The severity of the worst finding.
+    /// Severity of the worst finding.
     #[must_use]
     pub fn worst(&self) -> Severity {
         let severities = self.findings.iter().map(|finding| finding.severity);
         severities.max().unwrap_or(Severity::Ok)
     }
 
-    /// The findings that are at least as bad as this, the worst first.
+    /// Findings of at least this severity, worst first.
     #[must_use]
     pub fn at_least(&self, severity: Severity) -> Vec<&Finding> {
         let mut found: Vec<&Finding> = self
@@ -75,11 +75,17 @@ impl Report {
         found
     }
 
-    /// Writes down what a look brought: its complaints, that all is well, or why it failed.
-    pub(super) fn take(&mut self, check: &str, subject: Option<&str>, well: &str, answer: Answer) {
-        let complaints = match answer {
-            Ok(complaints) => complaints,
-            Err(unanswered) => vec![unanswered.complaint()],
+    /// Adds the result of a check: its issues, that all is well (`healthy`), or why it failed.
+    pub(super) fn add(
+        &mut self,
+        check: &str,
+        subject: Option<&str>,
+        healthy: &str,
+        result: CheckResult,
+    ) {
+        let issues = match result {
+            Ok(issues) => issues,
+            Err(error) => vec![error.issue()],
         };
         let finding = |severity, what, advice, items| Finding {
             check: check.to_owned(),
@@ -89,14 +95,14 @@ impl Report {
             advice,
             items,
         };
-        if complaints.is_empty() {
+        if issues.is_empty() {
             self.findings
-                .push(finding(Severity::Ok, well.to_owned(), None, Vec::new()));
+                .push(finding(Severity::Ok, healthy.to_owned(), None, Vec::new()));
         }
         self.findings.extend(
-            complaints
+            issues
                 .into_iter()
-                .map(|c| finding(c.severity, c.what, Some(c.advice), c.items)),
+                .map(|issue| finding(issue.severity, issue.what, Some(issue.advice), issue.items)),
         );
     }
 }

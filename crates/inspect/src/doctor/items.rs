@@ -1,118 +1,122 @@
-//! The items of a work table: nothing lost (I1), one owner (I2), crashes recover (I3), bounded (I4).
+//! Items of a work table: nothing lost (I1), one owner (I2), crashes recover (I3), bounded attempts (I4).
 
-use super::exam::{Answer, Complaint, Exam, age, interval};
-use super::table_view::Words;
+use super::probe::{CheckResult, Issue, Probe, age, interval};
+use super::table_view::TableView;
 use super::{Report, Severity};
 
 pub(super) async fn examine(
-    exam: &Exam<'_>,
-    words: &Words<'_>,
+    probe: &Probe<'_>,
+    view: &TableView<'_>,
     max_attempts: Option<u32>,
-    at_rest: &[&str],
+    parked_reasons: &[&str],
     report: &mut Report,
 ) {
-    let table = Some(words.name());
-    let mut take = |check, well, answer| report.take(check, table, well, answer);
-    take(
+    let table = Some(view.name());
+    let mut add = |check, healthy, result| report.add(check, table, healthy, result);
+    add(
         "I1/state",
         "every item is either unfinished or finished",
-        state(exam, words).await,
+        state(probe, view).await,
     );
-    take(
+    add(
         "I1/due",
         "every unfinished item has a due time",
-        due(exam, words).await,
+        due(probe, view).await,
     );
-    take(
+    add(
         "I1/stranded-keys",
-        "every ordering key has a head",
-        stranded_keys(exam, words).await,
+        "every ordering key has a first item",
+        stranded_keys(probe, view).await,
     );
-    take(
+    add(
         "I1/parked",
         "nothing is parked for long",
-        parked(exam, words, at_rest).await,
+        parked(probe, view, parked_reasons).await,
     );
-    take(
+    add(
         "I1/unhandled",
-        "what is due has somebody who handles it",
-        unhandled(exam, words).await,
+        "a live worker handles every due item",
+        unhandled(probe, view).await,
     );
-    take(
+    add(
         "I1/unroutable",
-        "every message has somewhere to go",
-        unroutable(exam, words).await,
+        "every message has a subscription",
+        unroutable(probe, view).await,
     );
-    take(
+    add(
         "I1/overdue",
         "nothing is overdue for long",
-        overdue(exam, words).await,
+        overdue(probe, view).await,
     );
-    take("I2/lease", "leases are whole", lease(exam, words).await);
-    take(
+    add(
+        "I2/lease",
+        "leases are consistent",
+        lease(probe, view).await,
+    );
+    add(
         "I2/shared-fence",
         "no fence has two owners",
-        shared_fence(exam, words).await,
+        shared_fence(probe, view).await,
     );
-    take(
+    add(
         "I3/expired-leases",
-        "no expired lease waits for long",
-        expired(exam, words).await,
+        "expired leases are rescued",
+        expired(probe, view).await,
     );
-    take(
+    add(
         "I3/endless-leases",
         "every lease ends within a day",
-        endless(exam, words).await,
+        long_leases(probe, view).await,
     );
-    take(
+    add(
         "I3/losses",
-        "no item that lost too many workers is still at large",
-        losses(exam, words).await,
+        "items that lost too many workers are dead",
+        losses(probe, view).await,
     );
     if let Some(max_attempts) = max_attempts {
-        take(
+        add(
             "I4/attempts",
-            "no item has had more attempts than it may",
-            attempts(exam, words, max_attempts).await,
+            "no item exceeds its maximum attempts",
+            attempts(probe, view, max_attempts).await,
         );
     }
-    take(
+    add(
         "I4/journal",
-        "the journal explains every count of attempts",
-        journal(exam, words).await,
+        "attempt counts match the attempt log",
+        attempt_log(probe, view).await,
     );
 }
 
-/// An item that counts as finished but never ended is in no claim's sight: lost.
-async fn state(exam: &Exam<'_>, words: &Words<'_>) -> Answer {
-    let terminal = words.terminal();
+/// An item that counts as finished but never ended is lost: no claim sees it.
+async fn state(probe: &Probe<'_>, view: &TableView<'_>) -> CheckResult {
+    let terminal = view.terminal();
     let condition = format!("(w.finished is null) = (w.state in ({terminal}))");
-    let old_and_new = words.find(exam, &words.ends(), &condition).await?;
-    let unfinished = words.find(exam, &words.head(), &condition).await?;
-    let seen = if old_and_new.count >= unfinished.count {
+    let old_and_new = view.find(probe, &view.ends(), &condition).await?;
+    let unfinished = view.find(probe, &view.head(), &condition).await?;
+    let matches = if old_and_new.count >= unfinished.count {
         old_and_new
     } else {
         unfinished
     };
-    Ok(words.complain(
-        &seen,
+    Ok(view.issues(
+        &matches,
         Severity::Critical,
-        |items| format!("{items} have a state that contradicts their time of finishing: what counts as finished is never claimed, and what counts as unfinished may be done again"),
-        "find out what wrote to the table past the engine; set the state and the time of finishing of each item by hand, and restore the table's CHECK constraint",
+        |items| format!("{items} have a state that contradicts their finish time: they are never claimed, or may run again"),
+        "find out what wrote to the table without the library; correct state and finish time of each item, and restore the table's CHECK constraint",
     ))
 }
 
-async fn due(exam: &Exam<'_>, words: &Words<'_>) -> Answer {
-    let columns = &words.table.columns;
+async fn due(probe: &Probe<'_>, view: &TableView<'_>) -> CheckResult {
+    let columns = &view.table.columns;
     let sql = format!(
         "select t.{} from {} t where t.{} is null and t.{} is null limit {}",
         columns.id,
-        words.name(),
+        view.name(),
         columns.finished,
         columns.due,
-        words.limits.sample,
+        view.limits.sample,
     );
-    let rows: Vec<(i64,)> = exam.ask(sql).await?;
+    let rows: Vec<(i64,)> = probe.query(sql).await?;
     if rows.is_empty() {
         return Ok(Vec::new());
     }
@@ -120,19 +124,19 @@ async fn due(exam: &Exam<'_>, words: &Words<'_>) -> Answer {
         "at least {} unfinished items have no due time and are never claimed",
         rows.len()
     );
-    let advice = "set their due time (now() lets them run) and make the column NOT NULL";
+    let advice = "set their due time (now() makes them run) and make the column NOT NULL";
     Ok(vec![
-        Complaint::critical(what, advice).items(rows.iter().map(|(id,)| id), words.limits.sample),
+        Issue::critical(what, advice).items(rows.iter().map(|(id,)| id), view.limits.sample),
     ])
 }
 
-/// A key is headless for a moment whenever its head was settled, hence the second look.
-async fn stranded_keys(exam: &Exam<'_>, words: &Words<'_>) -> Answer {
-    let Some(ordering) = words.table.ordering else {
+/// A key has no first item for a moment after each settle, hence the second check.
+async fn stranded_keys(probe: &Probe<'_>, view: &TableView<'_>) -> CheckResult {
+    let Some(ordering) = view.table.ordering else {
         return Ok(Vec::new());
     };
-    let columns = &words.table.columns;
-    let (waits, goes) = match columns.parked {
+    let columns = &view.table.columns;
+    let (waiting, first) = match columns.parked {
         Some(parked) => (
             "w.parked = 'behind'".to_owned(),
             format!("h.{parked} is distinct from 'behind'"),
@@ -140,282 +144,286 @@ async fn stranded_keys(exam: &Exam<'_>, words: &Words<'_>) -> Answer {
         None => ("true".to_owned(), format!("h.{} < 'infinity'", columns.due)),
     };
     let sql = format!(
-        "select k.key from (select distinct w.key from {window} where w.key is not null and {waits}) k
+        "select k.key from (select distinct w.key from {window} where w.key is not null and {waiting}) k
 where not exists (
-    select from {table} h where h.{column} = k.key and h.{finished} is null and {goes})
+    select from {table} h where h.{column} = k.key and h.{finished} is null and {first})
 order by 1",
-        window = words.parked(),
-        table = words.name(),
+        window = view.parked(),
+        table = view.name(),
         column = ordering.column,
         finished = columns.finished,
     );
-    let first: Vec<(String,)> = exam.ask(sql.clone()).await?;
-    if first.is_empty() {
+    let before: Vec<(String,)> = probe.query(sql.clone()).await?;
+    if before.is_empty() {
         return Ok(Vec::new());
     }
-    tokio::time::sleep(words.limits.second_look).await;
-    let mut still: Vec<(String,)> = exam.ask(sql).await?;
-    still.retain(|key| first.contains(key));
+    tokio::time::sleep(view.limits.recheck_after).await;
+    let mut still: Vec<(String,)> = probe.query(sql).await?;
+    still.retain(|key| before.contains(key));
     if still.is_empty() {
         return Ok(Vec::new());
     }
     let what = format!(
-        "at least {} ordering keys have items that wait, but none that goes first: they wait for ever",
+        "at least {} ordering keys have waiting items but no first item: they wait forever",
         still.len()
     );
-    let advice = "run a worker on this table, which promotes stranded keys by itself; if one runs, look for an open transaction that holds the keys' locks";
-    Ok(vec![Complaint::critical(what, advice).items(
+    let advice = "run a worker on this table, which promotes stranded keys automatically; if one is running, look for an open transaction that holds the keys' locks";
+    Ok(vec![Issue::critical(what, advice).items(
         still.into_iter().map(|(key,)| key),
-        words.limits.sample,
+        view.limits.sample,
     )])
 }
 
-/// Parked by a person, and not in the audit of late.
-async fn parked(exam: &Exam<'_>, words: &Words<'_>, at_rest: &[&str]) -> Answer {
-    let lately = format!(
+/// Parked by an operator, and not recently by the audit log.
+async fn parked(probe: &Probe<'_>, view: &TableView<'_>, parked_reasons: &[&str]) -> CheckResult {
+    let recently = format!(
         "select unnest(a.items) from postrider.audit a
 where a.at > now() - {} and a.work_table = '{}' and a.action = 'park'",
-        interval(words.limits.parked),
-        words.name()
+        interval(view.limits.parked),
+        view.name()
     );
-    let ordered = if words.table.columns.parked.is_none() && words.table.ordering.is_some() {
+    let ordered = if view.table.columns.parked.is_none() && view.table.ordering.is_some() {
         "and w.key is null"
     } else {
         ""
     };
-    let known: String = at_rest
+    let known: String = parked_reasons
         .iter()
         .map(|word| format!(", '{}'", word.replace('\'', "''")))
         .collect();
     let condition = format!(
-        "w.until is null and coalesce(w.parked, '') not in ('behind'{known}) and w.id <> all (array({lately})) {ordered}"
+        "w.until is null and coalesce(w.parked, '') not in ('behind'{known}) and w.id <> all (array({recently})) {ordered}"
     );
-    let seen = words.find(exam, &words.parked(), &condition).await?;
-    let long = age(words.limits.parked.as_secs_f64());
-    Ok(words.complain(
-        &seen,
+    let matches = view.find(probe, &view.parked(), &condition).await?;
+    let long = age(view.limits.parked.as_secs_f64());
+    Ok(view.issues(
+        &matches,
         Severity::Warning,
-        |items| format!("{items} are parked, and were not parked within the last {long}: nobody will claim them"),
-        "decide about each: unpark it or cancel it",
+        |items| format!("{items} have been parked for more than {long}: no worker claims them"),
+        "unpark or cancel each of them",
     ))
 }
 
-/// Nobody at all, or nobody for this kind.
-async fn unhandled(exam: &Exam<'_>, words: &Words<'_>) -> Answer {
-    let live = live_workers(words);
+/// No live worker at all, or none for this kind.
+async fn unhandled(probe: &Probe<'_>, view: &TableView<'_>) -> CheckResult {
+    let live = live_workers(view);
     let sql = format!(
         "with live as materialized ({live})
 select w.kind, count(*), max(extract(epoch from now() - w.due))::float8, (select count(*) from live)
 from {head}
-where w.until is null and w.due < now() - {patience}
+where w.until is null and w.due < now() - {timeout}
   and not exists (select from live where live.kinds is null or w.kind = any (live.kinds))
 group by 1 order by 2 desc limit {sample}",
-        head = words.head(),
-        patience = interval(words.limits.unhandled),
-        sample = words.limits.sample,
+        head = view.head(),
+        timeout = interval(view.limits.unhandled),
+        sample = view.limits.sample,
     );
-    let rows: Vec<(String, i64, f64, i64)> = exam.ask(sql).await?;
+    let rows: Vec<(String, i64, f64, i64)> = probe.query(sql).await?;
     let Some((_, _, _, workers)) = rows.first() else {
         return Ok(Vec::new());
     };
     let count: i64 = rows.iter().map(|row| row.1).sum();
     let oldest = rows.iter().map(|row| row.2).fold(0.0, f64::max);
     let oldest = age(oldest);
-    let complaint = if *workers == 0 {
-        Complaint::warning(
+    let issue = if *workers == 0 {
+        Issue::warning(
             format!(
                 "at least {count} items are due, the oldest for {oldest}, and no worker is alive"
             ),
-            "start a worker for this table (`postrider serve` with the role worker), or find out why it stopped",
+            "start a worker for this table (`postrider serve` with the worker role), or find out why it stopped",
         )
     } else {
-        Complaint::warning(
+        Issue::warning(
             format!(
-                "at least {count} items are due, the oldest for {oldest}, of kinds that none of the {workers} live workers handles"
+                "at least {count} items are due, the oldest for {oldest}, of kinds that none of the {workers} live workers handle"
             ),
-            "start a worker that has a handler for these kinds, or cancel the items; the kinds are named below",
+            "start a worker with a handler for these kinds, or cancel the items; the kinds are listed below",
         )
     };
     let kinds = rows.into_iter().map(|row| row.0).filter(|k| !k.is_empty());
-    Ok(vec![complaint.items(kinds, words.limits.sample)])
+    Ok(vec![issue.items(kinds, view.limits.sample)])
 }
 
-/// Kept until somebody subscribes; asked about again and again meanwhile.
-async fn unroutable(exam: &Exam<'_>, words: &Words<'_>) -> Answer {
+/// Kept, and retried, until a group subscribes.
+async fn unroutable(probe: &Probe<'_>, view: &TableView<'_>) -> CheckResult {
     let sql = format!(
         "select w.kind, count(*) from {} where w.code = '{}' group by 1 order by 2 desc limit {}",
-        words.head(),
+        view.head(),
         postrider::publisher::UNROUTABLE,
-        words.limits.sample,
+        view.limits.sample,
     );
-    let rows: Vec<(String, i64)> = exam.ask(sql).await?;
+    let rows: Vec<(String, i64)> = probe.query(sql).await?;
     if rows.is_empty() {
         return Ok(Vec::new());
     }
     let count: i64 = rows.iter().map(|row| row.1).sum();
-    let what = format!("at least {count} messages wait because nobody subscribes to their topics");
-    let advice = "migrate and start the consumer that should have them, or cancel them; the topics are named below";
+    let what = format!("at least {count} messages wait because their topics have no subscription");
+    let advice =
+        "start the consumer that should receive them, or cancel them; the topics are listed below";
     Ok(vec![
-        Complaint::warning(what, advice).items(
+        Issue::warning(what, advice).items(
             rows.into_iter()
                 .map(|(topic, count)| format!("{topic}: {count}")),
-            words.limits.sample,
+            view.limits.sample,
         ),
     ])
 }
 
-async fn overdue(exam: &Exam<'_>, words: &Words<'_>) -> Answer {
-    let live = live_workers(words);
+async fn overdue(probe: &Probe<'_>, view: &TableView<'_>) -> CheckResult {
+    let live = live_workers(view);
     let condition = format!(
         "w.until is null and w.due < now() - {} and exists (
     select from ({live}) l where l.kinds is null or w.kind = any (l.kinds))",
-        interval(words.limits.overdue)
+        interval(view.limits.overdue)
     );
-    let seen = words.look(exam, &words.head(), &condition, "w.due").await?;
-    let oldest = age(seen.oldest);
-    Ok(words.complain(
-        &seen,
+    let matches = view
+        .find_since(probe, &view.head(), &condition, "w.due")
+        .await?;
+    let oldest = age(matches.oldest);
+    Ok(view.issues(
+        &matches,
         Severity::Warning,
-        |items| format!("{items} are overdue, the oldest for {oldest}, though a live worker handles their kind: work comes in faster than it is done, or is held up"),
-        "see whether a breaker is open or handlers are slow; raise the concurrency or start more workers",
+        |items| format!("{items} are overdue, the oldest for {oldest}, although a live worker handles their kind: work arrives faster than it is handled, or is blocked"),
+        "check for open breakers and slow handlers; raise the concurrency or start more workers",
     ))
 }
 
-fn live_workers(words: &Words<'_>) -> String {
+fn live_workers(view: &TableView<'_>) -> String {
     format!(
         "select o.kinds from postrider.worker o
 where o.work_table = '{}' and o.seen_at + o.ttl > clock_timestamp()",
-        words.name()
+        view.name()
     )
 }
 
-/// State, time, fence and owner come and go together.
-async fn lease(exam: &Exam<'_>, words: &Words<'_>) -> Answer {
+/// State, lease time, fence and owner are set and cleared together.
+async fn lease(probe: &Probe<'_>, view: &TableView<'_>) -> CheckResult {
     let condition = format!(
         "not ((w.state = '{}') = (w.until is not null) and (w.until is null) = (w.fence is null)
     and (w.until is null) = (w.owner is null))",
-        words.table.states.leased
+        view.table.states.leased
     );
-    let unfinished = words.find(exam, &words.head(), &condition).await?;
-    let old_and_new = words.find(exam, &words.ends(), &condition).await?;
-    let seen = if old_and_new.count >= unfinished.count {
+    let unfinished = view.find(probe, &view.head(), &condition).await?;
+    let old_and_new = view.find(probe, &view.ends(), &condition).await?;
+    let matches = if old_and_new.count >= unfinished.count {
         old_and_new
     } else {
         unfinished
     };
-    Ok(words.complain(
-        &seen,
+    Ok(view.issues(
+        &matches,
         Severity::Critical,
-        |items| format!("{items} have half a lease: state, lease time, fence and owner must all be there or none"),
-        "find out what wrote to the table past the engine; set the four columns to null and the state to its ready or waiting word, and restore the CHECK constraint",
+        |items| format!("{items} have an inconsistent lease: state, lease time, fence and owner must be set together"),
+        "find out what wrote to the table without the library; set lease time, fence and owner to null and the state to ready or waiting, and restore the CHECK constraint",
     ))
 }
 
-/// A batch shares its fence, but not with another claimer.
-async fn shared_fence(exam: &Exam<'_>, words: &Words<'_>) -> Answer {
+/// The items of one claim share a fence, but never with another claimer.
+async fn shared_fence(probe: &Probe<'_>, view: &TableView<'_>) -> CheckResult {
     let sql = format!(
         "select count(*), coalesce((array_agg(f.id order by f.id))[1:{}], '{{}}') from (
     select min(w.id) as id from {} where w.fence is not null
     group by w.fence having count(distinct w.owner) > 1) f",
-        words.limits.sample,
-        words.head(),
+        view.limits.sample,
+        view.head(),
     );
-    let (count, ids): (i64, Vec<i64>) = exam.ask_one(sql).await?;
+    let (count, ids): (i64, Vec<i64>) = probe.query_one(sql).await?;
     if count == 0 {
         return Ok(Vec::new());
     }
-    let what =
-        format!("at least {count} fences belong to two owners: one could settle the other's items");
-    let advice = "stop the workers that are no Postrider workers: a claim must write a random fence of its own; the leases end by themselves";
+    let what = format!(
+        "at least {count} fences belong to two owners: each could settle the other's items"
+    );
+    let advice = "stop workers that don't use this library: every claim must write a random fence of its own; the leases expire by themselves";
     Ok(vec![
-        Complaint::critical(what, advice).items(ids, words.limits.sample),
+        Issue::critical(what, advice).items(ids, view.limits.sample),
     ])
 }
 
-async fn expired(exam: &Exam<'_>, words: &Words<'_>) -> Answer {
+async fn expired(probe: &Probe<'_>, view: &TableView<'_>) -> CheckResult {
     let condition = format!(
         "w.finished is null and w.until < now() - {}",
-        interval(words.limits.rescue)
+        interval(view.limits.rescue)
     );
-    let seen = words
-        .look(exam, &words.head(), &condition, "w.until")
+    let matches = view
+        .find_since(probe, &view.head(), &condition, "w.until")
         .await?;
-    // Suspects are run one at a time, so a crash with much in hand takes a while; an hour is no while.
-    let severity = if seen.oldest > words.limits.rescue.as_secs_f64() * 30.0 {
+    // Rescued items run one at a time, so a crash with many leases takes a while, but not an hour.
+    let severity = if matches.oldest > view.limits.rescue.as_secs_f64() * 30.0 {
         Severity::Critical
     } else {
         Severity::Warning
     };
-    let oldest = age(seen.oldest);
-    Ok(words.complain(
-        &seen,
+    let oldest = age(matches.oldest);
+    Ok(view.issues(
+        &matches,
         severity,
-        |items| format!("{items} have a lease that ran out, the oldest {oldest} ago, and nobody has rescued them"),
-        "check that a worker of this table is alive and handles their kinds; rescue is part of every worker and goes on by itself",
+        |items| format!("{items} have an expired lease, the oldest since {oldest}, and were not rescued"),
+        "check that a worker of this table is alive and handles their kinds; every worker rescues expired leases",
     ))
 }
 
-async fn endless(exam: &Exam<'_>, words: &Words<'_>) -> Answer {
-    let seen = words
+async fn long_leases(probe: &Probe<'_>, view: &TableView<'_>) -> CheckResult {
+    let matches = view
         .find(
-            exam,
-            &words.head(),
+            probe,
+            &view.head(),
             "w.until > now() + interval '1 day 1 hour'",
         )
         .await?;
-    Ok(words.complain(
-        &seen,
+    Ok(view.issues(
+        &matches,
         Severity::Warning,
-        |items| format!("{items} are leased for more than a day from now: should their worker die, nobody would notice"),
-        "shorten the worker's lease; to free an item at once, set its lease time to now()",
+        |items| format!("{items} have a lease that lasts for more than another day: if their worker dies, they wait that long"),
+        "shorten the worker's lease; to free an item immediately, set its lease time to now()",
     ))
 }
 
-async fn losses(exam: &Exam<'_>, words: &Words<'_>) -> Answer {
+async fn losses(probe: &Probe<'_>, view: &TableView<'_>) -> CheckResult {
     let condition = format!(
         "w.losses >= {} and (w.until is null or w.until < now() - {})",
-        words.table.max_losses,
-        interval(words.limits.rescue)
+        view.table.max_losses,
+        interval(view.limits.rescue)
     );
-    let seen = words.find(exam, &words.head(), &condition).await?;
-    let most = words.table.max_losses;
-    Ok(words.complain(
-        &seen,
+    let matches = view.find(probe, &view.head(), &condition).await?;
+    let max = view.table.max_losses;
+    Ok(view.issues(
+        &matches,
         Severity::Warning,
-        |items| format!("{items} cost {most} workers or more and should be dead (WORKER_LOST), but nobody has buried them"),
-        "check that a worker of this table is alive; if it dies again and again, cancel these items first",
+        |items| format!("{items} lost {max} workers or more and should be dead (WORKER_LOST), but are not marked dead"),
+        "check that a worker of this table is alive; if it keeps dying, cancel these items first",
     ))
 }
 
-async fn attempts(exam: &Exam<'_>, words: &Words<'_>, most: u32) -> Answer {
-    let condition = format!("w.attempts > {most}");
-    let finished = words.find(exam, &words.ends(), &condition).await?;
-    let unfinished = words.find(exam, &words.head(), &condition).await?;
-    let seen = if finished.count >= unfinished.count {
+async fn attempts(probe: &Probe<'_>, view: &TableView<'_>, max: u32) -> CheckResult {
+    let condition = format!("w.attempts > {max}");
+    let finished = view.find(probe, &view.ends(), &condition).await?;
+    let unfinished = view.find(probe, &view.head(), &condition).await?;
+    let matches = if finished.count >= unfinished.count {
         finished
     } else {
         unfinished
     };
-    Ok(words.complain(
-        &seen,
+    Ok(view.issues(
+        &matches,
         Severity::Critical,
-        |items| format!("{items} have had more than {most} attempts"),
-        "if the bound was lowered lately, these are from before; else find out what settles past the engine, and see each item's attempts",
+        |items| format!("{items} have had more than {max} attempts"),
+        "if the maximum was lowered recently, these are from before; otherwise find out what settles items without the library, and see each item's attempts",
     ))
 }
 
-/// The journal may be pruned, so an item without any entry says nothing.
-async fn journal(exam: &Exam<'_>, words: &Words<'_>) -> Answer {
+/// Old entries of the attempt log are deleted, so an item without entries is fine.
+async fn attempt_log(probe: &Probe<'_>, view: &TableView<'_>) -> CheckResult {
     let condition = format!(
         "w.attempts > 0 and w.attempts > (
     select max(a.attempt) from postrider.attempt a where a.work_table = '{}' and a.item_id = w.id)",
-        words.name()
+        view.name()
     );
-    let seen = words.find(exam, &words.head(), &condition).await?;
-    Ok(words.complain(
-        &seen,
+    let matches = view.find(probe, &view.head(), &condition).await?;
+    Ok(view.issues(
+        &matches,
         Severity::Warning,
-        |items| format!("{items} count more attempts than the journal explains"),
-        "find out what changed the count past the engine; the journal is the truth",
+        |items| format!("{items} count more attempts than the attempt log contains"),
+        "find out what changed the count without the library; the attempt log is authoritative",
     ))
 }

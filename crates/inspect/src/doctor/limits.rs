@@ -1,39 +1,39 @@
-//! What counts as long, many or much.
+//! Thresholds of the checks.
 
 use std::time::Duration;
 
-/// The doctor's ideas of what is long or many. The defaults suit most.
+/// Thresholds of the checks. The defaults fit most installations.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// A look that takes longer is given up.
-    pub patience: Duration,
-    /// At most so many rows of a work table are read per look, from each end.
+    /// Timeout of one check.
+    pub timeout: Duration,
+    /// Maximum rows of a work table that a check reads, from each end.
     pub window: u32,
-    /// At most so many items are named per finding.
+    /// Maximum items listed per finding.
     pub sample: usize,
-    /// Due work that is not begun for this long.
+    /// Due items that haven't started for this long are overdue.
     pub overdue: Duration,
-    /// Due work whose kind nobody handles for this long.
+    /// Due items whose kind no worker has handled for this long are unhandled.
     pub unhandled: Duration,
-    /// A lease that ran out this long ago should have been rescued.
+    /// A lease that expired this long ago should have been rescued.
     pub rescue: Duration,
-    /// Parked for longer than this.
+    /// Items parked for longer than this are reported.
     pub parked: Duration,
-    /// A request that was accepted this long ago should have an outcome.
+    /// A request accepted this long ago should have a result.
     pub ledger_open: Duration,
-    /// How long the inbox remembers, as it is configured.
+    /// Configured retention of the inbox.
     pub inbox_retention: Duration,
-    /// A transaction that is open for longer holds vacuum back.
+    /// A transaction open for longer holds vacuum back.
     pub transaction: Duration,
-    /// A leader whose lease ran out this long ago should have a successor.
+    /// A leader whose lease expired this long ago should have a successor.
     pub leader: Duration,
-    /// What may be a passing moment is looked at again after this long.
-    pub second_look: Duration,
-    /// Fewer dead rows than this are no matter.
+    /// A condition that may be transient is checked again after this long.
+    pub recheck_after: Duration,
+    /// Fewer dead rows than this are not reported.
     pub dead_rows: u32,
-    /// A table smaller than this in bytes is not bloated.
+    /// Tables smaller than this many bytes are not reported as bloated.
     pub bloat: u64,
-    /// So many bytes of log held back by a slot are too many.
+    /// Maximum bytes of WAL that a replication slot may retain.
     pub slot_bytes: u64,
 }
 
@@ -42,7 +42,7 @@ impl Default for Limits {
         const MINUTE: Duration = Duration::from_secs(60);
         const HOUR: Duration = Duration::from_secs(60 * 60);
         Self {
-            patience: Duration::from_secs(5),
+            timeout: Duration::from_secs(5),
             window: 20_000,
             sample: 10,
             overdue: HOUR,
@@ -53,7 +53,7 @@ impl Default for Limits {
             inbox_retention: postrider::inbox::RETENTION,
             transaction: 5 * MINUTE,
             leader: MINUTE,
-            second_look: Duration::from_secs(2),
+            recheck_after: Duration::from_secs(2),
             dead_rows: 10_000,
             bloat: 256 * 1024 * 1024,
             slot_bytes: 1024 * 1024 * 1024,

@@ -1,27 +1,25 @@
-//! Is there a pooler in transaction mode between us and the server?
-//!
-//! Whether it keeps prepared statements apart is asked first.
+//! Detects a pooler in transaction mode between the program and the server.
 
-use super::exam::{Answer, Complaint, Exam, Unanswered};
+use super::probe::{CheckError, CheckResult, Issue, Probe};
 use postrider::internal::pool::{keeps_statements_apart, shares_sessions};
 
-const MIXES: &str = "a pooler in transaction mode stands between the program and the server and mixes up prepared statements: one connection runs another's";
+const MIXES_STATEMENTS: &str = "a pooler in transaction mode between the program and the server mixes up prepared statements: one connection runs another's";
 
-const DEAF: &str = "a pooler in transaction mode stands between the program and the server: notifications do not get through, so that work is found by polling alone";
+const DROPS_NOTIFICATIONS: &str = "a pooler in transaction mode between the program and the server drops notifications: workers find work only by polling";
 
-const ADVICE: &str = "point database.url at the server itself, or set the pooler's mode to session for this database, or let the pooler know prepared statements (PgBouncer 1.21 or later, max_prepared_statements above 0)";
+const ADVICE: &str = "point database.url at the server itself, or set the pooler's mode to session for this database, or enable prepared statements in the pooler (PgBouncer 1.21 or later, max_prepared_statements above 0)";
 
-pub(super) async fn look(exam: &Exam<'_>) -> Answer {
-    let longest = exam.limits.patience;
-    let options = exam.pool.connect_options();
-    let found = tokio::time::timeout(longest, async {
-        // A statement that is mistaken for another does the wrong thing: worse than no notifications.
+pub(super) async fn check(probe: &Probe<'_>) -> CheckResult {
+    let deadline = probe.limits.timeout;
+    let options = probe.pool.connect_options();
+    let found = tokio::time::timeout(deadline, async {
+        // Checked first: running the wrong statement is worse than missing notifications.
         if !keeps_statements_apart(&options).await? {
-            return Ok(Some(Complaint::critical(MIXES.to_owned(), ADVICE)));
+            return Ok(Some(Issue::critical(MIXES_STATEMENTS.to_owned(), ADVICE)));
         }
         let shared = shares_sessions(&options).await?;
-        Ok::<_, sqlx::Error>(shared.then(|| Complaint::warning(DEAF.to_owned(), ADVICE)))
+        Ok::<_, sqlx::Error>(shared.then(|| Issue::warning(DROPS_NOTIFICATIONS.to_owned(), ADVICE)))
     });
-    let found = found.await.map_err(|_| Unanswered::TooLong(longest))??;
+    let found = found.await.map_err(|_| CheckError::Timeout(deadline))??;
     Ok(found.into_iter().collect())
 }

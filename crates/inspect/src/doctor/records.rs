@@ -1,20 +1,20 @@
-//! One effect (I5), one clock (I6), terminal is terminal (I7): what the engine's own records tell.
+//! One effect (I5), one clock (I6), terminal states are final (I7): checks of the library's own records.
 
-use super::exam::{Answer, Complaint, Exam, age, interval};
-use super::table_view::Words;
+use super::probe::{CheckResult, Issue, Probe, age, interval};
+use super::table_view::TableView;
 use super::{Report, Severity};
 
-/// About so many pages of the ledger are read; of a larger one, a sample.
+/// Pages of the ledger to read, approximately; a larger ledger is sampled.
 const LEDGER_PAGES: f64 = 8_000.0;
 
 const LEDGER_SIZE: &str = "
 select (pg_relation_size('postrider.ledger') / current_setting('block_size')::bigint)::float8";
 
-/// Seconds since the oldest id that the inbox remembers; by the index on its time.
+/// Age of the inbox's oldest id in seconds. Index: inbox_received_at.
 const INBOX_OLDEST: &str = "
 select extract(epoch from clock_timestamp() - min(received_at))::float8 from postrider.inbox";
 
-/// Signs of life from the future: the clock was put back after they were written.
+/// Heartbeats from the future: the clock was set back after they were written.
 const FUTURE: &str = "
 select s.who, s.ahead from (
     select 'leader ' || name, extract(epoch from heartbeat - clock_timestamp())::float8 from postrider.leader
@@ -22,67 +22,67 @@ select s.who, s.ahead from (
     select 'worker ' || name, extract(epoch from seen_at - clock_timestamp())::float8 from postrider.worker
 ) s (who, ahead) where s.ahead > 5 order by s.ahead desc limit 10";
 
-pub(super) async fn examine(exam: &Exam<'_>, report: &mut Report) {
-    report.take(
+pub(super) async fn examine(probe: &Probe<'_>, report: &mut Report) {
+    report.add(
         "I5/ledger",
         None,
-        "no accepted request waits for its outcome for long",
-        ledger(exam).await,
+        "accepted requests get their result in time",
+        ledger(probe).await,
     );
-    report.take(
+    report.add(
         "I5/inbox-pruning",
         None,
-        "the inbox forgets in time",
-        inbox_pruning(exam).await,
+        "the inbox is cleaned up",
+        inbox_pruning(probe).await,
     );
-    report.take(
+    report.add(
         "I6/clock-went-back",
         None,
-        "no sign of life is from the future",
-        future(exam).await,
+        "no heartbeat is from the future",
+        future(probe).await,
     );
 }
 
-pub(super) async fn of_table(exam: &Exam<'_>, words: &Words<'_>, report: &mut Report) {
-    let table = Some(words.name());
-    report.take(
+pub(super) async fn examine_table(probe: &Probe<'_>, view: &TableView<'_>, report: &mut Report) {
+    let table = Some(view.name());
+    report.add(
         "I5/inbox-retention",
         table,
-        "nothing waits for longer than the inbox remembers",
-        inbox_retention(exam, words).await,
+        "no item waits longer than the inbox retention",
+        inbox_retention(probe, view).await,
     );
-    report.take(
+    report.add(
         "I7/risen",
         table,
-        "nothing left a terminal state without an entry in the audit",
-        risen(exam, words).await,
+        "no item left a terminal state without an audit entry",
+        resurrected(probe, view).await,
     );
-    report.take(
+    report.add(
         "I7/vanished",
         table,
-        "every dead letter of the last day is still there or accounted for",
-        vanished(exam, words).await,
+        "every dead letter of the last day exists or has a record",
+        vanished(probe, view).await,
     );
-    report.take(
+    report.add(
         "dead-letters",
         table,
         "no dead letters",
-        dead_letters(exam, words).await,
+        dead_letters(probe, view).await,
     );
 }
 
-async fn ledger(exam: &Exam<'_>) -> Answer {
-    let (pages,): (f64,) = exam.ask_one(LEDGER_SIZE.to_owned()).await?;
+async fn ledger(probe: &Probe<'_>) -> CheckResult {
+    let (pages,): (f64,) = probe.query_one(LEDGER_SIZE.to_owned()).await?;
     let percent = (LEDGER_PAGES / pages.max(1.0) * 100.0).min(100.0);
     let sql = format!(
         "select l.scope, count(*), max(extract(epoch from clock_timestamp() - l.created_at))::float8
 from postrider.ledger l tablesample system ({percent})
 where l.state = 'accepted' and l.created_at < clock_timestamp() - {}
 group by 1 order by 2 desc limit {}",
-        interval(exam.limits.ledger_open),
-        exam.limits.sample,
+        interval(probe.limits.ledger_open),
+        probe.limits.sample,
     );
-    let rows: Vec<(String, i64, f64)> = exam.ask(sql).await?;
+    let rows: Vec<(String, i64, f64)> = probe.query(sql).await?;
     if rows.is_empty() {
         return Ok(Vec::new());
     }
@@ -94,93 +94,97 @@ group by 1 order by 2 desc limit {}",
         String::new()
     };
     let what = format!(
-        "at least {count} requests were accepted and have no outcome, the oldest for {oldest}{sample}"
+        "at least {count} accepted requests have no result, the oldest for {oldest}{sample}"
     );
-    let advice = "see what became of the work behind them (dead letters, parked items): whoever settles it must also finish the ledger's entry; the scopes are named below";
+    let advice = "find the work behind them (dead letters, parked items): the transaction that settles it must also finish the ledger entry; the scopes are listed below";
     Ok(vec![
-        Complaint::warning(what, advice).items(
+        Issue::warning(what, advice).items(
             rows.into_iter()
                 .map(|(scope, count, _)| format!("{scope}: {count}")),
-            exam.limits.sample,
+            probe.limits.sample,
         ),
     ])
 }
 
-async fn inbox_pruning(exam: &Exam<'_>) -> Answer {
-    let (oldest,): (Option<f64>,) = exam.ask_one(INBOX_OLDEST.to_owned()).await?;
-    let retention = exam.limits.inbox_retention.as_secs_f64();
+async fn inbox_pruning(probe: &Probe<'_>) -> CheckResult {
+    let (oldest,): (Option<f64>,) = probe.query_one(INBOX_OLDEST.to_owned()).await?;
+    let retention = probe.limits.inbox_retention.as_secs_f64();
     Ok(match oldest {
-        Some(oldest) if oldest > retention * 1.5 => vec![Complaint::info(
+        Some(oldest) if oldest > retention * 1.5 => vec![Issue::info(
             format!(
-                "the inbox remembers {}, though {} are asked for: it grows",
+                "the inbox holds ids for {}, although its retention is {}: it keeps growing",
                 age(oldest),
                 age(retention)
             ),
-            "check that the scheduler runs (`postrider serve` with the role scheduler); it forgets old ids",
+            "check that a scheduler is running (`postrider serve` with the scheduler role); it deletes old ids",
         )],
         _ => Vec::new(),
     })
 }
 
-async fn future(exam: &Exam<'_>) -> Answer {
-    let rows: Vec<(String, f64)> = exam.ask(FUTURE.to_owned()).await?;
-    let Some((_, most)) = rows.first() else {
+async fn future(probe: &Probe<'_>) -> CheckResult {
+    let rows: Vec<(String, f64)> = probe.query(FUTURE.to_owned()).await?;
+    let Some((_, max)) = rows.first() else {
         return Ok(Vec::new());
     };
     let what = format!(
-        "the database's clock was put back: it wrote signs of life up to {} in its own future",
-        age(*most)
+        "the database's clock was set back: heartbeats are up to {} in the future",
+        age(*max)
     );
-    let advice = "leases and due times of that span end later by as much and then all is well; keep the server's clock by NTP, slewing and not stepping";
-    Ok(vec![Complaint::warning(what, advice).items(
+    let advice = "leases and due times are late by as much, once; keep the server's clock with NTP, slewing and not stepping";
+    Ok(vec![Issue::warning(what, advice).items(
         rows.into_iter().map(|(who, _)| who),
-        exam.limits.sample,
+        probe.limits.sample,
     )])
 }
 
-/// When it is delivered at last, a consumer may have forgotten that it had it before.
-async fn inbox_retention(exam: &Exam<'_>, words: &Words<'_>) -> Answer {
+/// When such an item is delivered at last, the consumer's inbox may have forgotten an earlier delivery.
+async fn inbox_retention(probe: &Probe<'_>, view: &TableView<'_>) -> CheckResult {
     let condition = format!(
         "w.due < now() - {} and w.due > '-infinity'",
-        interval(exam.limits.inbox_retention)
+        interval(probe.limits.inbox_retention)
     );
-    let seen = words.look(exam, &words.head(), &condition, "w.due").await?;
-    let retention = age(exam.limits.inbox_retention.as_secs_f64());
-    let oldest = age(seen.oldest);
-    Ok(words.complain(
-        &seen,
+    let matches = view
+        .find_since(probe, &view.head(), &condition, "w.due")
+        .await?;
+    let retention = age(probe.limits.inbox_retention.as_secs_f64());
+    let oldest = age(matches.oldest);
+    Ok(view.issues(
+        &matches,
         Severity::Warning,
-        |items| format!("{items} are due for longer than the inbox remembers ({retention}), the oldest for {oldest}: a redelivery would not be recognised"),
-        "raise the inbox's retention before these are worked off, or cancel them",
+        |items| format!("{items} are due for longer than the inbox retention ({retention}), the oldest for {oldest}: a redelivery would not be recognised"),
+        "raise the inbox retention before these items run, or cancel them",
     ))
 }
 
-/// The journal says that it died, it is alive, and the audit does not say who raised it.
-async fn risen(exam: &Exam<'_>, words: &Words<'_>) -> Answer {
+/// Dead by the attempt log, unfinished now, and no audit entry explains it.
+async fn resurrected(probe: &Probe<'_>, view: &TableView<'_>) -> CheckResult {
     let window = format!(
         "(select w.*, (select max(a.at) from postrider.attempt a
         where a.work_table = '{table}' and a.item_id = w.id and a.outcome = 'dead') as died
     from {head} offset 0) w",
-        table = words.name(),
-        head = words.head()
+        table = view.name(),
+        head = view.head()
     );
-    // A deed's time is when its transaction began, which may be a moment before the death that it saw.
+    // The time of an action is when its transaction began, which may be shortly before the death that it saw.
     let condition = format!(
         "w.died is not null and not exists (
     select from postrider.audit u where u.at >= w.died - interval '1 minute' and u.work_table = '{}' and w.id = any (u.items))",
-        words.name()
+        view.name()
     );
-    let seen = words.look(exam, &window, &condition, "w.died").await?;
-    Ok(words.complain(
-        &seen,
+    let matches = view
+        .find_since(probe, &window, &condition, "w.died")
+        .await?;
+    Ok(view.issues(
+        &matches,
         Severity::Critical,
-        |items| format!("{items} were dead and are unfinished again without an entry in the audit"),
-        "somebody changed them by hand: use the engine's redrive, which writes the audit; cancel these if they should not run",
+        |items| format!("{items} were dead and are unfinished again without an audit entry"),
+        "they were changed by hand: use redrive, which writes the audit log; cancel these if they should not run",
     ))
 }
 
-/// The journal says that it died, and there is neither the item nor a record of what became of it.
-async fn vanished(exam: &Exam<'_>, words: &Words<'_>) -> Answer {
+/// Dead by the attempt log, and neither the item nor a record of its removal exists.
+async fn vanished(probe: &Probe<'_>, view: &TableView<'_>) -> CheckResult {
     let sql = format!(
         "select d.item_id from (
     select a.item_id, max(a.at) as died from postrider.attempt a
@@ -191,40 +195,40 @@ where not exists (select from {table} t where t.{id} = d.item_id)
   and not exists (select from postrider.audit u
                   where u.at >= d.died - interval '1 minute' and u.work_table = '{table}' and d.item_id = any (u.items))
 order by 1 limit {window}",
-        table = words.name(),
-        id = words.table.columns.id,
-        window = words.limits.window,
+        table = view.name(),
+        id = view.table.columns.id,
+        window = view.limits.window,
     );
-    let rows: Vec<(i64,)> = exam.ask(sql).await?;
+    let rows: Vec<(i64,)> = probe.query(sql).await?;
     if rows.is_empty() {
         return Ok(Vec::new());
     }
     let what = format!(
-        "at least {} dead letters of the last day are gone without an entry in archive or audit",
+        "at least {} dead letters of the last day are gone without an entry in the archive or the audit log",
         rows.len()
     );
-    let advice = "somebody deleted them by hand: restore them from a backup if they matter, and use the engine's archive, which keeps them";
-    Ok(vec![Complaint::critical(what, advice).items(
+    let advice = "they were deleted by hand: restore them from a backup if needed, and use archive, which keeps them";
+    Ok(vec![Issue::critical(what, advice).items(
         rows.into_iter().map(|(id,)| id),
-        words.limits.sample,
+        view.limits.sample,
     )])
 }
 
-async fn dead_letters(exam: &Exam<'_>, words: &Words<'_>) -> Answer {
-    /// Enough to see which failures are common.
-    const READ: usize = 1_000;
-    let dead = words.dead();
-    let (count, oldest): (i64, f64) = exam
-        .ask_one(format!(
+async fn dead_letters(probe: &Probe<'_>, view: &TableView<'_>) -> CheckResult {
+    /// Enough to find the common failures.
+    const SAMPLE_SIZE: usize = 1_000;
+    let dead = view.dead();
+    let (count, oldest): (i64, f64) = probe
+        .query_one(format!(
             "select count(*), coalesce(max(extract(epoch from clock_timestamp() - d.finished)), 0)::float8 from {dead}"
         ))
         .await?;
     if count == 0 {
         return Ok(Vec::new());
     }
-    let rows: Vec<(Option<String>, Option<String>)> = exam
-        .ask(format!(
-            "select d.code, d.message from {dead} order by d.finished desc limit {READ}"
+    let rows: Vec<(Option<String>, Option<String>)> = probe
+        .query(format!(
+            "select d.code, d.message from {dead} order by d.finished desc limit {SAMPLE_SIZE}"
         ))
         .await?;
     let mut groups = std::collections::HashMap::<String, usize>::new();
@@ -235,19 +239,20 @@ async fn dead_letters(exam: &Exam<'_>, words: &Words<'_>) -> Answer {
     }
     let mut groups: Vec<(String, usize)> = groups.into_iter().collect();
     groups.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    let least = if count >= i64::from(words.limits.window) {
+    let least = if count >= i64::from(view.limits.window) {
         "at least "
     } else {
         ""
     };
+    let plural = if count == 1 { "" } else { "s" };
     let what = format!(
-        "{least}{count} dead letters, the oldest for {}; the most common reasons of the latest are named below",
+        "{least}{count} dead letter{plural}, the oldest for {}; the most common reasons of the latest are listed below",
         age(oldest)
     );
     let advice =
-        "put right what they died of, then redrive them, or archive what needs no more doing";
+        "fix the cause first, then redrive them, or archive those that are no longer needed";
     Ok(vec![
-        Complaint::warning(what, advice).items(
+        Issue::warning(what, advice).items(
             groups
                 .into_iter()
                 .map(|(reason, count)| format!("{count} × {reason}")),

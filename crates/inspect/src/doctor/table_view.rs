@@ -1,34 +1,34 @@
-//! One work table in the doctor's words: every column under its canonical name, read in bounded windows.
+//! A work table with every column under its canonical name, read in bounded windows.
 
-use super::exam::{Exam, Unanswered};
-use super::{Limits, exam};
+use super::probe::{CheckError, Probe};
+use super::{Limits, probe};
 use postrider::lease::{Finish, WorkTable};
 
-/// A work table and the pieces of SQL to look at it. Only the descriptor's constants and numbers go into them.
-pub(super) struct Words<'a> {
+/// A work table and the SQL fragments to read it. They contain only numbers and the descriptor's constants.
+pub(super) struct TableView<'a> {
     pub table: &'static WorkTable,
     pub limits: &'a Limits,
-    /// The claim index begins with the kind, hence windows are read kind by kind.
+    /// The claim index begins with the kind, so windows are read kind by kind.
     pub by_kind: bool,
 }
 
-/// What a look at a window of items brought.
+/// Items of a window that match a condition.
 #[derive(Debug, sqlx::FromRow)]
-pub(super) struct Seen {
-    /// How many were looked at.
-    pub looked: i64,
-    /// How many of them offend.
+pub(super) struct Matches {
+    /// Number of items read.
+    pub scanned: i64,
+    /// Number of items that match.
     pub count: i64,
-    /// For how long, in seconds, the worst has done so.
+    /// How long the oldest has matched, in seconds.
     pub oldest: f64,
-    /// Some of them.
+    /// Some of their ids.
     pub ids: Vec<i64>,
 }
 
-impl Seen {
-    /// `3 items`, or `at least 3 items` when the window did not reach all.
+impl Matches {
+    /// `3 items`, or `at least 3 items` if the window didn't cover all.
     fn items(&self, reach: u32) -> String {
-        let least = if self.looked >= i64::from(reach) {
+        let least = if self.scanned >= i64::from(reach) {
             "at least "
         } else {
             ""
@@ -38,9 +38,9 @@ impl Seen {
     }
 }
 
-impl<'a> Words<'a> {
-    /// Looks which claim index the table has.
-    pub async fn learn(exam: &Exam<'a>, table: &'static WorkTable) -> Result<Self, Unanswered> {
+impl<'a> TableView<'a> {
+    /// Finds out which claim index the table has.
+    pub async fn load(probe: &Probe<'a>, table: &'static WorkTable) -> Result<Self, CheckError> {
         let by_kind = match table.kind {
             None => false,
             Some(kind) => {
@@ -50,12 +50,12 @@ and {} and i.indisvalid",
                     table.name,
                     claims(table, Some(kind)),
                 );
-                exam.ask_one::<(bool,)>(sql).await?.0
+                probe.query_one::<(bool,)>(sql).await?.0
             }
         };
         Ok(Self {
             table,
-            limits: exam.limits,
+            limits: probe.limits,
             by_kind,
         })
     }
@@ -92,14 +92,14 @@ from {table} t",
             parked = or_null(c.parked),
             kind = or_null(self.table.kind),
             key = or_null(self.table.ordering.map(|ordering| ordering.column)),
-            // What somebody ended on purpose has no cause.
+            // Items that an operator ended have no cause.
             given_up = c
                 .cause
                 .map_or("true".to_owned(), |cause| format!("t.{cause} is not null")),
         )
     }
 
-    /// Unfinished items, first due first: by the claim index. Leased ones are near its beginning.
+    /// Unfinished items in claim order, by the claim index. Leased ones are near its beginning.
     pub fn head(&self) -> String {
         self.unfinished("")
     }
@@ -134,7 +134,7 @@ limit {window}) w",
         }
     }
 
-    /// So many rows seen, and there may be more.
+    /// If a window has this many rows, there may be more.
     fn reach(&self) -> u32 {
         if self.by_kind {
             (self.limits.window / 10).max(1)
@@ -143,7 +143,7 @@ limit {window}) w",
         }
     }
 
-    /// The oldest and the newest rows, finished or not: by the primary key.
+    /// The oldest and the newest rows, finished or not, by the primary key.
     pub fn ends(&self) -> String {
         let id = self.table.columns.id;
         let n = self.limits.window;
@@ -153,7 +153,7 @@ limit {window}) w",
         )
     }
 
-    /// Dead items. Where done items stay in the table nothing but the id has an index for certain.
+    /// Dead items. Where done items stay in the table, only the id is sure to have an index.
     pub fn dead(&self) -> String {
         let window = match self.table.finish {
             Finish::Keep => self.ends(),
@@ -173,67 +173,69 @@ limit {window}) w",
     /// The states in which an item is finished, as SQL literals.
     pub fn terminal(&self) -> String {
         let s = &self.table.states;
-        let words: Vec<String> = [Some(s.done), Some(s.dead), s.cancelled, s.archived]
+        let states: Vec<String> = [Some(s.done), Some(s.dead), s.cancelled, s.archived]
             .into_iter()
             .flatten()
-            .map(|word| format!("'{word}'"))
+            .map(|state| format!("'{state}'"))
             .collect();
-        words.join(", ")
+        states.join(", ")
     }
 
-    /// Looks at a window for items on which `condition` holds; `since` says for how long.
-    pub async fn look(
+    /// Items of a window that match `condition`; `since` is the time from which they do.
+    pub async fn find_since(
         &self,
-        exam: &Exam<'_>,
+        probe: &Probe<'_>,
         window: &str,
         condition: &str,
         since: &str,
-    ) -> Result<Seen, Unanswered> {
-        // Infinite ages have no number; they are told by the condition itself.
+    ) -> Result<Matches, CheckError> {
+        // An infinite age has no number; the condition covers it.
         let sql = format!(
-            "select count(*) as looked, count(*) filter (where {condition}) as count,
+            "select count(*) as scanned, count(*) filter (where {condition}) as count,
     coalesce(max(extract(epoch from clock_timestamp() - {since})) filter (where {condition}), 0)::float8 as oldest,
     coalesce((array_agg(w.id order by w.id) filter (where {condition}))[1:{sample}], '{{}}') as ids
 from {window}",
             sample = self.limits.sample,
         );
-        exam.ask_one(sql).await
+        probe.query_one(sql).await
     }
 
-    /// The same for offences that have no beginning.
+    /// The same for conditions without a start time.
     pub async fn find(
         &self,
-        exam: &Exam<'_>,
+        probe: &Probe<'_>,
         window: &str,
         condition: &str,
-    ) -> Result<Seen, Unanswered> {
-        self.look(exam, window, condition, "clock_timestamp()")
+    ) -> Result<Matches, CheckError> {
+        self.find_since(probe, window, condition, "clock_timestamp()")
             .await
     }
 
-    /// A complaint about what was seen, or none.
-    pub fn complain(
+    /// An issue about the matches, or none.
+    pub fn issues(
         &self,
-        seen: &Seen,
+        matches: &Matches,
         severity: super::Severity,
         what: impl FnOnce(String) -> String,
         advice: &str,
-    ) -> Vec<exam::Complaint> {
-        if seen.count == 0 {
+    ) -> Vec<probe::Issue> {
+        if matches.count == 0 {
             return Vec::new();
         }
-        let text = what(seen.items(self.reach()));
-        vec![exam::Complaint::new(severity, text, advice).items(&seen.ids, self.limits.sample)]
+        let text = what(matches.items(self.reach()));
+        vec![probe::Issue::new(severity, text, advice).items(&matches.ids, self.limits.sample)]
     }
 }
 
-/// What a claim index `i` looks like: (due, id), or the kind before them, over exactly the unfinished rows.
+/// Definition of a claim index `i`: (due, id), optionally preceded by the kind, over exactly the unfinished rows.
 pub(super) fn claims(table: &WorkTable, kind: Option<&str>) -> String {
     let c = &table.columns;
     let columns: Vec<&str> = kind.into_iter().chain([c.due, c.id]).collect();
     let columns: Vec<String> = (1..)
         .zip(columns)
-        .map(|(place, name)| format!("pg_get_indexdef(i.indexrelid, {place}, false) = '{name}'"))
+        .map(|(position, name)| {
+            format!("pg_get_indexdef(i.indexrelid, {position}, false) = '{name}'")
+        })
         .collect();
     format!(
         "{} and pg_get_expr(i.indpred, i.indrelid) = '({} IS NULL)'",

@@ -1,4 +1,4 @@
-//! Plans follow tables that grow, before the server looks by itself.
+//! Fast-growing tables get new plans before autovacuum analyzes them.
 
 use postrider::{lease::Queue, outbox::OUTBOX};
 use postrider_inspect::analyze;
@@ -24,7 +24,7 @@ async fn plan(connection: &mut PgConnection, statement: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_plan_kept_from_a_small_table_goes_when_the_table_has_grown() {
+async fn a_cached_plan_is_replaced_after_the_table_has_grown() {
     let db = database().await;
     let (pool, mut connection) = (db.pool(), db.connect().await);
     let statements = Queue::new(&OUTBOX).unwrap().statements();
@@ -53,15 +53,15 @@ async fn a_plan_kept_from_a_small_table_goes_when_the_table_has_grown() {
     assert_eq!(
         analyze::refresh(&pool).await.unwrap(),
         [""; 0],
-        "once is enough"
+        "analyzed only once"
     );
 }
 
 #[tokio::test]
-async fn a_table_that_was_empty_when_it_was_looked_at_is_looked_at_again() {
+async fn a_table_analyzed_while_empty_is_analyzed_again() {
     let db = database().await;
     let pool = db.pool();
-    // The pages stay, and the server believes that they hold nothing.
+    // The pages stay, and the statistics say that they are empty.
     for script in [
         MANY,
         "delete from postrider.outbox",
@@ -70,7 +70,7 @@ async fn a_table_that_was_empty_when_it_was_looked_at_is_looked_at_again() {
     ] {
         pool.execute(script).await.unwrap();
     }
-    eventually("the rows are counted and looked at", async || {
+    eventually("the table is analyzed", async || {
         analyze::refresh(&pool).await.unwrap() == ["postrider.outbox"]
     })
     .await;

@@ -1,4 +1,4 @@
-//! The doctor: each thing that can be wrong is broken in a database of its own, and is the only thing found.
+//! The doctor: each problem is created in a database of its own and must be the only finding.
 
 mod cluster;
 mod items;
@@ -11,8 +11,8 @@ use postrider::outbox::OUTBOX;
 use postrider_inspect::doctor::{Doctor, Finding, Limits, Report, Severity};
 use postrider_testkit::TestDb;
 
-/// A migrated database with a worker that handles everything, so that what is due is not unhandled.
-async fn healthy() -> TestDb {
+/// A migrated database with a live worker for all kinds.
+async fn healthy_database() -> TestDb {
     let db = TestDb::from_template("doctor", async |connection| {
         Migrator::new([postrider::migrations()])
             .run(connection)
@@ -20,7 +20,7 @@ async fn healthy() -> TestDb {
             .map(drop)
     })
     .await;
-    run(
+    execute(
         &db,
         "insert into postrider.worker (id, name, work_table, ttl) values ('w', 'w', 'postrider.outbox', '1 hour')",
     )
@@ -28,14 +28,14 @@ async fn healthy() -> TestDb {
     db
 }
 
-async fn run(db: &TestDb, sql: &'static str) {
+async fn execute(db: &TestDb, sql: &'static str) {
     sqlx::raw_sql(sql).execute(&db.pool()).await.unwrap();
 }
 
-/// Limits that do not make a test wait.
+/// Limits without waiting.
 fn limits() -> Limits {
     Limits {
-        second_look: std::time::Duration::ZERO,
+        recheck_after: std::time::Duration::ZERO,
         ..Limits::default()
     }
 }
@@ -47,8 +47,8 @@ async fn examine(db: &TestDb, limits: Limits) -> Report {
         .await
 }
 
-/// What is wrong. The tests' server is fast and unsafe on purpose, which is not what these tests are about.
-fn wrong(report: &Report, from: Severity) -> Vec<Finding> {
+/// Findings of at least this severity. Skips `server/`: the test server is fast and unsafe on purpose.
+fn problems(report: &Report, from: Severity) -> Vec<Finding> {
     report
         .at_least(from)
         .into_iter()
@@ -57,10 +57,10 @@ fn wrong(report: &Report, from: Severity) -> Vec<Finding> {
         .collect()
 }
 
-/// The only thing that is wrong.
+/// The only problem.
 #[track_caller]
-fn only(report: &Report, check: &str, severity: Severity) -> Finding {
-    let found = wrong(report, severity.min(Severity::Warning));
+fn only_problem(report: &Report, check: &str, severity: Severity) -> Finding {
+    let found = problems(report, severity.min(Severity::Warning));
     let [finding] = found.as_slice() else {
         panic!("not one finding but {}: {found:#?}", found.len());
     };
@@ -77,17 +77,17 @@ fn only(report: &Report, check: &str, severity: Severity) -> Finding {
     finding.clone()
 }
 
-/// Breaks a healthy database and expects that this is all that is found.
-async fn broken(sql: &'static str, check: &str, severity: Severity) -> Finding {
-    let db = healthy().await;
-    run(&db, sql).await;
-    only(&examine(&db, limits()).await, check, severity)
+/// Runs SQL on a healthy database and expects exactly this finding.
+async fn expect_finding(sql: &'static str, check: &str, severity: Severity) -> Finding {
+    let db = healthy_database().await;
+    execute(&db, sql).await;
+    only_problem(&examine(&db, limits()).await, check, severity)
 }
 
-/// Does something that is nobody's business.
-async fn fine(sql: &'static str) {
-    let db = healthy().await;
-    run(&db, sql).await;
-    let found = wrong(&examine(&db, limits()).await, Severity::Info);
+/// Runs SQL on a healthy database and expects no finding.
+async fn expect_healthy(sql: &'static str) {
+    let db = healthy_database().await;
+    execute(&db, sql).await;
+    let found = problems(&examine(&db, limits()).await, Severity::Info);
     assert!(found.is_empty(), "{found:#?}");
 }

@@ -1,4 +1,4 @@
-//! WorkTableGauges: what the gauges and the alerts look at is true, and costs the same whatever the tables hold.
+//! Gauges are correct, and cheap on deep tables.
 
 use std::time::Duration;
 
@@ -12,22 +12,22 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::{database, eventually};
 
-async fn take(pool: &PgPool) -> Vec<Gauge> {
+async fn read(pool: &PgPool) -> Vec<Gauge> {
     WorkTableGauges::new([&OUTBOX, &DELIVERIES])
         .read(pool)
         .await
         .unwrap()
 }
 
-fn of(readings: &[Gauge], name: &str, which: &str) -> Option<f64> {
-    let fits = |reading: &&Gauge| {
-        reading.name == name && reading.label.as_ref().is_some_and(|(_, w)| w == which)
+fn value(gauges: &[Gauge], name: &str, which: &str) -> Option<f64> {
+    let matches = |gauge: &&Gauge| {
+        gauge.name == name && gauge.label.as_ref().is_some_and(|(_, w)| w == which)
     };
-    readings.iter().find(fits).map(|reading| reading.value)
+    gauges.iter().find(matches).map(|gauge| gauge.value)
 }
 
 #[tokio::test]
-async fn they_say_what_waits_what_is_held_what_was_lost_and_what_was_given_up() {
+async fn gauges_cover_depth_leases_losses_and_dead_letters() {
     const WORK: &str = "
         insert into postrider.outbox (topic, payload, due) values ('t', '1', now() - interval '7 minutes');
         insert into postrider.outbox (topic, payload, due) values ('t', '1', now() + interval '1 hour');
@@ -49,13 +49,13 @@ async fn they_say_what_waits_what_is_held_what_was_lost_and_what_was_given_up() 
             values ('shut', gen_random_uuid(), 'closed', 0, null, now()),
                    ('open', gen_random_uuid(), 'open', 20, now() + interval '5 s', now()),
                    ('open', gen_random_uuid(), 'half_open', 20, null, now()),
-                   -- Of a process that died long ago.
+                   -- Of a dead process.
                    ('open', gen_random_uuid(), 'open', 20, now() - interval '2 hours', now() - interval '3 hours');";
     let db = database().await;
     let pool = db.pool();
     sqlx::raw_sql(WORK).execute(&pool).await.unwrap();
-    let readings = take(&pool).await;
-    let table = |name| of(&readings, name, "postrider.outbox").unwrap();
+    let gauges = read(&pool).await;
+    let table = |name| value(&gauges, name, "postrider.outbox").unwrap();
     assert_eq!(table("postrider_queue_depth"), 6.0);
     assert_eq!(table("postrider_queue_due"), 1.0);
     assert_eq!(table("postrider_queue_leased"), 2.0);
@@ -65,24 +65,24 @@ async fn they_say_what_waits_what_is_held_what_was_lost_and_what_was_given_up() 
     assert_eq!(table("postrider_workers"), 1.0);
     let age = table("postrider_queue_age_seconds");
     assert!((420.0..600.0).contains(&age), "{age}");
-    let open = |which| of(&readings, "postrider_breakers_open", which);
+    let open = |which| value(&gauges, "postrider_breakers_open", which);
     assert_eq!((open("open"), open("shut")), (Some(2.0), Some(0.0)));
-    // An empty table has its numbers, too; and consumers of deliveries are no workers.
-    let delivery = |name| of(&readings, name, "postrider.delivery");
+    // An empty table has all gauges; consumers of deliveries are no workers.
+    let delivery = |name| value(&gauges, name, "postrider.delivery");
     assert_eq!(delivery("postrider_queue_age_seconds"), Some(0.0));
     assert_eq!(delivery("postrider_workers"), None);
 }
 
 #[tokio::test]
-async fn however_deep_a_table_is_only_the_head_of_its_index_is_read() {
+async fn only_the_head_of_the_claim_index_is_read() {
     let db = database().await;
     let pool = db.pool();
     pool.execute("insert into postrider.outbox (topic, payload) select 't', '1' from generate_series(1, 30000)")
         .await
         .unwrap();
     pool.execute("analyze postrider.outbox").await.unwrap();
-    let depth = of(
-        &take(&pool).await,
+    let depth = value(
+        &read(&pool).await,
         "postrider_queue_depth",
         "postrider.outbox",
     );
@@ -101,31 +101,31 @@ async fn however_deep_a_table_is_only_the_head_of_its_index_is_read() {
 }
 
 #[tokio::test]
-async fn a_periodic_task_that_fails_is_seen_and_seen_to_be_well_again() {
+async fn a_failing_periodic_task_is_reported_until_it_succeeds() {
     let db = database().await;
     let pool = db.pool();
-    let (well, stop) = (CancellationToken::new(), CancellationToken::new());
+    let (healthy, stop) = (CancellationToken::new(), CancellationToken::new());
     let task = {
-        let well = well.clone();
+        let healthy = healthy.clone();
         move |_| {
-            let well = well.is_cancelled();
-            async move { if well { Ok(()) } else { Err("not yet") } }
+            let healthy = healthy.is_cancelled();
+            async move { if healthy { Ok(()) } else { Err("not yet") } }
         }
     };
     let periodic = Periodic::new("task", Duration::from_millis(20));
     let running = tokio::spawn(run_periodic(pool.clone(), periodic, stop.clone(), task));
-    let failing = async || of(&take(&pool).await, "postrider_periodic_failing", "task");
-    eventually("it fails", async || failing().await == Some(1.0)).await;
-    let success = of(
-        &take(&pool).await,
+    let failing = async || value(&read(&pool).await, "postrider_periodic_failing", "task");
+    eventually("the task fails", async || failing().await == Some(1.0)).await;
+    let success = value(
+        &read(&pool).await,
         "postrider_leader_success_timestamp_seconds",
         "task",
     );
-    assert_eq!(success, Some(0.0), "it never ended well");
-    well.cancel();
-    eventually("it is well", async || failing().await == Some(0.0)).await;
-    let readings = take(&pool).await;
-    let at = |name| of(&readings, name, "task").unwrap();
+    assert_eq!(success, Some(0.0), "no run has succeeded");
+    healthy.cancel();
+    eventually("the task succeeds", async || failing().await == Some(0.0)).await;
+    let gauges = read(&pool).await;
+    let at = |name| value(&gauges, name, "task").unwrap();
     assert!(at("postrider_leader_success_timestamp_seconds") > 0.0);
     assert!(at("postrider_leader_heartbeat_timestamp_seconds") > 0.0);
     stop.cancel();

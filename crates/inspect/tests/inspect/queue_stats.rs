@@ -1,4 +1,4 @@
-//! The stats: what waits and what was done, cheap however deep the tables are.
+//! Depth and throughput are correct, and cheap on deep tables.
 
 use postrider::outbox::OUTBOX;
 use postrider::transport::DELIVERIES;
@@ -21,7 +21,7 @@ select 't', '1',
 from (values ('leased', 1), ('ready', 2), ('later', 3), ('parked', 4), ('dead', 5)) s(state, n), generate_series(1, s.n)";
 
 #[tokio::test]
-async fn each_item_is_counted_once_and_where_it_stands() {
+async fn each_item_is_counted_once_by_its_state() {
     let db = database().await;
     let pool = db.pool();
     pool.execute(OF_EACH).await.unwrap();
@@ -58,12 +58,12 @@ async fn each_item_is_counted_once_and_where_it_stands() {
             deliveries.dead
         ),
         (24, 0, 6, 0),
-        "over all groups"
+        "summed over all groups"
     );
 }
 
 #[tokio::test]
-async fn a_deep_table_is_not_counted_to_its_end() {
+async fn counts_stop_at_the_cap() {
     let db = database().await;
     let pool = db.pool();
     pool.execute(
@@ -95,7 +95,7 @@ async fn a_deep_table_is_not_counted_to_its_end() {
 }
 
 #[tokio::test]
-async fn what_was_done_is_told_by_the_records_of_deleting_and_of_keeping_tables() {
+async fn throughput_covers_deleting_and_keeping_tables() {
     let db = database().await;
     let pool = db.pool();
     own_table::create(&pool).await;

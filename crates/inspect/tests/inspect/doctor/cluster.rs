@@ -1,4 +1,4 @@
-//! A server as it should be, and what only a server of one's own can show.
+//! A healthy server, and checks that need a server of their own.
 
 use postrider::lease::{Claim, Outcome, Queue, Settlement};
 use postrider::migrate::Migrator;
@@ -16,7 +16,7 @@ fn doctor() -> Doctor {
         .migrator(Migrator::new([postrider::migrations()]))
 }
 
-async fn run(pool: &PgPool, sql: &'static str) {
+async fn execute(pool: &PgPool, sql: &'static str) {
     sqlx::raw_sql(sql).execute(pool).await.unwrap();
 }
 
@@ -35,11 +35,11 @@ async fn server(dir: &tempfile::TempDir) -> (Postgres, PgPool) {
 }
 
 #[tokio::test]
-async fn a_server_as_it_should_be_gets_no_warning_until_something_holds_vacuum_back() {
+async fn a_healthy_server_has_no_warnings_until_something_holds_vacuum_back() {
     let dir = postrider_testkit::builders::data_dir();
     let (server, pool) = server(&dir).await;
 
-    run(
+    execute(
         &pool,
         "select postrider.enqueue('t', ordering_key => 'k') from generate_series(1, 20)",
     )
@@ -58,7 +58,7 @@ async fn a_server_as_it_should_be_gets_no_warning_until_something_holds_vacuum_b
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["findings"][0]["severity"], "ok");
 
-    run(
+    execute(
         &pool,
         "begin; create table t (); prepare transaction 'left'",
     )
@@ -72,9 +72,9 @@ async fn a_server_as_it_should_be_gets_no_warning_until_something_holds_vacuum_b
     assert_eq!(found.len(), 1, "{found:#?}");
     assert_eq!(found[0].check, "vacuum/prepared-transactions");
     assert_eq!(found[0].items, ["left"]);
-    run(&pool, "rollback prepared 'left'").await;
+    execute(&pool, "rollback prepared 'left'").await;
 
-    run(
+    execute(
         &pool,
         "select pg_create_physical_replication_slot('gone', true)",
     )

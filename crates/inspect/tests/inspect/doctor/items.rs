@@ -1,14 +1,16 @@
-//! I1 to I4: the items of a work table.
+//! I1 to I4: items of a work table.
 
 use postrider::outbox::OUTBOX;
 use postrider::transport::DELIVERIES;
 use postrider_inspect::doctor::{Doctor, Limits, Severity::*};
 
-use super::{broken, examine, fine, healthy, limits, only, run};
+use super::{
+    examine, execute, expect_finding, expect_healthy, healthy_database, limits, only_problem,
+};
 
 #[tokio::test]
-async fn work_that_waits_its_turn_is_fine() {
-    fine(
+async fn waiting_items_are_healthy() {
+    expect_healthy(
         "insert into postrider.outbox (topic, payload) select 't', '{}' from generate_series(1, 50);
          insert into postrider.outbox (topic, payload, due) values ('t', '{}', now() + interval '1 month');
          select postrider.enqueue('t', ordering_key => 'k'), postrider.enqueue('t', ordering_key => 'k');
@@ -19,8 +21,8 @@ async fn work_that_waits_its_turn_is_fine() {
 }
 
 #[tokio::test]
-async fn an_item_that_counts_as_finished_but_is_not_is_found() {
-    let found = broken(
+async fn a_finished_item_in_an_unfinished_state_is_reported() {
+    let found = expect_finding(
         "alter table postrider.outbox drop constraint outbox_finished_has_time;
          insert into postrider.outbox (topic, payload, finished_at) values ('t', '{}', now())",
         "I1/state",
@@ -32,8 +34,8 @@ async fn an_item_that_counts_as_finished_but_is_not_is_found() {
 }
 
 #[tokio::test]
-async fn an_item_that_ended_but_is_still_claimable_is_found() {
-    broken(
+async fn an_item_in_a_final_state_without_a_finish_time_is_reported() {
+    expect_finding(
         "alter table postrider.outbox drop constraint outbox_finished_has_time;
          insert into postrider.outbox (topic, payload, state) values ('t', '{}', 'done')",
         "I1/state",
@@ -43,8 +45,8 @@ async fn an_item_that_ended_but_is_still_claimable_is_found() {
 }
 
 #[tokio::test]
-async fn an_item_without_a_due_time_is_found() {
-    broken(
+async fn an_item_without_a_due_time_is_reported() {
+    expect_finding(
         "alter table postrider.outbox alter due drop not null;
          insert into postrider.outbox (topic, payload, due) values ('t', '{}', null)",
         "I1/due",
@@ -54,8 +56,8 @@ async fn an_item_without_a_due_time_is_found() {
 }
 
 #[tokio::test]
-async fn an_ordering_key_without_a_head_is_found() {
-    let found = broken(
+async fn an_ordering_key_without_a_first_item_is_reported() {
+    let found = expect_finding(
         "select postrider.enqueue('t', ordering_key => 'well'), postrider.enqueue('t', ordering_key => 'well');
          insert into postrider.outbox (topic, payload, ordering_key, due, parked)
          select 't', '{}', 'stuck', 'infinity', 'behind' from generate_series(1, 3)",
@@ -67,8 +69,8 @@ async fn an_ordering_key_without_a_head_is_found() {
 }
 
 #[tokio::test]
-async fn an_item_that_somebody_parked_and_forgot_is_found() {
-    broken(
+async fn an_item_parked_for_long_is_reported() {
+    expect_finding(
         "insert into postrider.outbox (topic, payload, due, parked) values ('t', '{}', 'infinity', 'wait for Ann');
          insert into postrider.audit (at, actor, action, work_table, items)
          values (now() - interval '3 days', 'bob', 'park', 'postrider.outbox', '{1}')",
@@ -79,8 +81,8 @@ async fn an_item_that_somebody_parked_and_forgot_is_found() {
 }
 
 #[tokio::test]
-async fn an_item_that_was_parked_today_is_fine() {
-    fine(
+async fn an_item_parked_today_is_healthy() {
+    expect_healthy(
         "insert into postrider.outbox (topic, payload, due, parked) values ('t', '{}', 'infinity', 'wait for Ann');
          insert into postrider.audit (actor, action, work_table, items)
          values ('bob', 'park', 'postrider.outbox', '{1}')",
@@ -89,8 +91,8 @@ async fn an_item_that_was_parked_today_is_fine() {
 }
 
 #[tokio::test]
-async fn a_kind_that_nobody_handles_is_named() {
-    let found = broken(
+async fn a_kind_without_a_handler_is_listed() {
+    let found = expect_finding(
         "update postrider.worker set kinds = '{mail}';
          insert into postrider.outbox (topic, payload, due)
          values ('mail', '{}', now() - interval '5 minutes'), ('fax', '{}', now() - interval '5 minutes')",
@@ -106,8 +108,8 @@ async fn a_kind_that_nobody_handles_is_named() {
 }
 
 #[tokio::test]
-async fn due_work_without_any_worker_is_found() {
-    let found = broken(
+async fn due_items_without_a_live_worker_are_reported() {
+    let found = expect_finding(
         "delete from postrider.worker;
          insert into postrider.outbox (topic, payload, due) values ('t', '{}', now() - interval '2 hours')",
         "I1/unhandled",
@@ -118,8 +120,8 @@ async fn due_work_without_any_worker_is_found() {
 }
 
 #[tokio::test]
-async fn a_message_that_nobody_subscribes_to_is_found() {
-    let found = broken(
+async fn a_message_without_a_subscription_is_reported() {
+    let found = expect_finding(
         "insert into postrider.outbox (topic, payload, state, error_code, due)
          select 'lonely', '{}', 'waiting', 'UNROUTABLE', now() + interval '30 seconds' from generate_series(1, 3)",
         "I1/unroutable",
@@ -130,10 +132,10 @@ async fn a_message_that_nobody_subscribes_to_is_found() {
 }
 
 #[tokio::test]
-async fn a_table_that_is_claimed_kind_by_kind_is_read_kind_by_kind() {
-    let db = healthy().await;
+async fn a_table_claimed_by_kind_is_read_by_kind() {
+    let db = healthy_database().await;
     // A backlog of one group, and one broken item of each of two others behind it.
-    run(
+    execute(
         &db,
         "insert into postrider.delivery (segment, message_id, consumer_group, topic, losses)
          select 1, gen_random_uuid(), g, 't', (g <> 'busy')::int * 10
@@ -146,13 +148,13 @@ async fn a_table_that_is_claimed_kind_by_kind_is_read_kind_by_kind() {
         ..limits()
     };
     let doctor = Doctor::new([&DELIVERIES]).limits(few);
-    let found = only(&doctor.examine(&db.pool()).await, "I3/losses", Warning);
+    let found = only_problem(&doctor.examine(&db.pool()).await, "I3/losses", Warning);
     assert_eq!(found.items, ["101", "102"]);
 }
 
 #[tokio::test]
-async fn work_that_is_long_overdue_is_found() {
-    let found = broken(
+async fn overdue_items_are_reported() {
+    let found = expect_finding(
         "insert into postrider.outbox (topic, payload, due) values ('t', '{}', now() - interval '3 hours')",
         "I1/overdue",
         Warning,
@@ -162,7 +164,7 @@ async fn work_that_is_long_overdue_is_found() {
 }
 
 #[tokio::test]
-async fn half_a_lease_is_found() {
+async fn an_inconsistent_lease_is_reported() {
     for half in [
         "alter table postrider.outbox drop constraint outbox_leased_has_lease;
          insert into postrider.outbox (topic, payload, state) values ('t', '{}', 'leased')",
@@ -172,13 +174,13 @@ async fn half_a_lease_is_found() {
          insert into postrider.outbox (topic, payload, state, lease_until, fence)
          values ('t', '{}', 'leased', now() + interval '1 minute', 7)",
     ] {
-        broken(half, "I2/lease", Critical).await;
+        expect_finding(half, "I2/lease", Critical).await;
     }
 }
 
 #[tokio::test]
-async fn a_fence_of_two_owners_is_found() {
-    broken(
+async fn a_fence_with_two_owners_is_reported() {
+    expect_finding(
         "insert into postrider.outbox (topic, payload, state, lease_until, fence, lease_owner)
          select 't', '{}', 'leased', now() + interval '1 minute', 7, 'w' || n from generate_series(1, 2) n",
         "I2/shared-fence",
@@ -188,15 +190,15 @@ async fn a_fence_of_two_owners_is_found() {
 }
 
 #[tokio::test]
-async fn an_expired_lease_that_nobody_rescues_is_found_and_grows_worse() {
-    broken(
+async fn an_unrescued_lease_is_reported_and_becomes_critical() {
+    expect_finding(
         "insert into postrider.outbox (topic, payload, state, lease_until, fence, lease_owner)
          values ('t', '{}', 'leased', now() - interval '5 minutes', 7, 'w')",
         "I3/expired-leases",
         Warning,
     )
     .await;
-    broken(
+    expect_finding(
         "insert into postrider.outbox (topic, payload, state, lease_until, fence, lease_owner)
          values ('t', '{}', 'leased', now() - interval '5 hours', 7, 'w')",
         "I3/expired-leases",
@@ -206,8 +208,8 @@ async fn an_expired_lease_that_nobody_rescues_is_found_and_grows_worse() {
 }
 
 #[tokio::test]
-async fn a_lease_without_end_is_found() {
-    broken(
+async fn a_lease_of_more_than_a_day_is_reported() {
+    expect_finding(
         "insert into postrider.outbox (topic, payload, state, lease_until, fence, lease_owner)
          values ('t', '{}', 'leased', 'infinity', 7, 'w')",
         "I3/endless-leases",
@@ -217,8 +219,8 @@ async fn a_lease_without_end_is_found() {
 }
 
 #[tokio::test]
-async fn an_item_that_killed_too_many_workers_and_lives_is_found() {
-    broken(
+async fn an_item_past_its_maximum_losses_is_reported() {
+    expect_finding(
         "insert into postrider.outbox (topic, payload, losses) values ('t', '{}', 10), ('t', '{}', 9)",
         "I3/losses",
         Warning,
@@ -227,21 +229,21 @@ async fn an_item_that_killed_too_many_workers_and_lives_is_found() {
 }
 
 #[tokio::test]
-async fn more_attempts_than_allowed_are_found_where_the_bound_is_known() {
-    let db = healthy().await;
-    run(
+async fn more_attempts_than_the_known_maximum_are_reported() {
+    let db = healthy_database().await;
+    execute(
         &db,
         "insert into postrider.outbox (topic, payload, state, attempts) values ('t', '{}', 'waiting', 5), ('t', '{}', 'waiting', 6)",
     )
     .await;
     let doctor = Doctor::default().bounded_table(&OUTBOX, 5).limits(limits());
-    let found = only(&doctor.examine(&db.pool()).await, "I4/attempts", Critical);
+    let found = only_problem(&doctor.examine(&db.pool()).await, "I4/attempts", Critical);
     assert_eq!(found.items, ["2"]);
 }
 
 #[tokio::test]
-async fn attempts_that_the_journal_does_not_explain_are_found() {
-    let found = broken(
+async fn attempts_missing_from_the_attempt_log_are_reported() {
+    let found = expect_finding(
         "insert into postrider.outbox (topic, payload, state, attempts)
          values ('t', '{}', 'waiting', 2), ('t', '{}', 'waiting', 1), ('t', '{}', 'waiting', 3);
          insert into postrider.attempt (work_table, item_id, attempt, worker, started_at, outcome, code)
@@ -258,9 +260,9 @@ async fn attempts_that_the_journal_does_not_explain_are_found() {
 }
 
 #[tokio::test]
-async fn a_count_that_may_be_larger_says_so_and_names_only_some() {
-    let db = healthy().await;
-    run(
+async fn a_truncated_count_says_at_least_and_lists_a_sample() {
+    let db = healthy_database().await;
+    execute(
         &db,
         "insert into postrider.outbox (topic, payload, losses) select 't', '{}', 10 from generate_series(1, 60)",
     )
@@ -270,9 +272,9 @@ async fn a_count_that_may_be_larger_says_so_and_names_only_some() {
         sample: 3,
         ..limits()
     };
-    let found = only(&examine(&db, limits).await, "I3/losses", Warning);
+    let found = only_problem(&examine(&db, limits).await, "I3/losses", Warning);
     assert!(found.what.starts_with("at least 50 items"), "{found:?}");
     assert_eq!(found.items.len(), 3);
-    let found = only(&examine(&db, super::limits()).await, "I3/losses", Warning);
+    let found = only_problem(&examine(&db, super::limits()).await, "I3/losses", Warning);
     assert!(found.what.starts_with("60 items"), "{found:?}");
 }

@@ -1,5 +1,4 @@
-//! A pooler in transaction mode, as small as one can be: many clients, one server session, handed on whenever no
-//! transaction is open.
+//! A minimal pooler in transaction mode: many clients share one server session, which changes hands between transactions.
 
 use std::sync::Arc;
 
@@ -11,11 +10,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Mutex;
 
-use super::{healthy, limits, wrong};
+use super::{healthy_database, limits, problems};
 
 #[tokio::test]
-async fn a_pooler_that_mixes_up_statements_is_noticed_and_in_nobodys_way() {
-    let db = healthy().await;
+async fn a_pooler_that_mixes_up_statements_is_reported_and_stops_no_check() {
+    let db = healthy_database().await;
     let options = start(&db).await;
     let pool = PgPoolOptions::new()
         .max_connections(2)
@@ -23,13 +22,13 @@ async fn a_pooler_that_mixes_up_statements_is_noticed_and_in_nobodys_way() {
     let report = Doctor::new([&OUTBOX]).limits(limits()).examine(&pool).await;
     let pooler = report.findings.iter().find(|f| f.check == "server/pooler");
     assert_eq!(pooler.unwrap().severity, Critical, "{pooler:?}");
-    let others = wrong(&report, Info);
+    let others = problems(&report, Info);
     assert!(others.is_empty(), "{others:#?}");
 }
 
 #[tokio::test]
-async fn without_a_pooler_none_is_seen() {
-    let db = healthy().await;
+async fn no_pooler_is_reported_without_one() {
+    let db = healthy_database().await;
     let report = super::examine(&db, limits()).await;
     let pooler = report.findings.iter().find(|f| f.check == "server/pooler");
     assert_eq!(pooler.unwrap().severity, Ok, "{pooler:?}");
@@ -47,7 +46,7 @@ async fn start(db: &TestDb) -> PgConnectOptions {
     let length = u32::try_from(startup.len() + 4).unwrap();
     server.write_all(&length.to_be_bytes()).await.unwrap();
     server.write_all(&startup).await.unwrap();
-    // What the server says to its one client is what every client is told.
+    // Every client gets the startup messages of the one server session.
     let (greeting, _) = until_ready(&mut server).await.unwrap();
     let server = Arc::new(Mutex::new(server));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -64,7 +63,7 @@ async fn start(db: &TestDb) -> PgConnectOptions {
         .ssl_mode(PgSslMode::Disable)
 }
 
-/// One client: takes the server when it has something to say, gives it back when no transaction is open.
+/// Serves one client: acquires the server session per transaction.
 async fn serve(
     mut client: TcpStream,
     server: Arc<Mutex<UnixStream>>,
@@ -105,7 +104,7 @@ async fn message(stream: &mut (impl AsyncReadExt + Unpin)) -> Option<Vec<u8>> {
     Some(message)
 }
 
-/// Everything up to "ready for query", and whether no transaction is open.
+/// Reads up to "ready for query"; returns whether no transaction is open.
 async fn until_ready(stream: &mut (impl AsyncReadExt + Unpin)) -> Option<(Vec<u8>, bool)> {
     let mut all = Vec::new();
     loop {

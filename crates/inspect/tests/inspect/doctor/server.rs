@@ -1,4 +1,4 @@
-//! The schema, the storage, and what holds vacuum back; and looks that fail.
+//! Schema, storage, what holds vacuum back, and checks that fail.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use postrider_testkit::{TestDb, eventually};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection};
 
-use super::{broken, examine, healthy, limits, only, run, wrong};
+use super::{examine, execute, expect_finding, healthy_database, limits, only_problem, problems};
 
 #[tokio::test]
-async fn a_missing_claim_index_is_found() {
-    let found = broken(
+async fn a_missing_claim_index_is_reported() {
+    let found = expect_finding(
         "drop index postrider.outbox_claim",
         "schema/claim-index",
         Critical,
@@ -27,21 +27,21 @@ async fn a_missing_claim_index_is_found() {
 }
 
 #[tokio::test]
-async fn a_claim_index_that_is_not_valid_is_found() {
-    let db = healthy().await;
-    run(
+async fn an_invalid_claim_index_is_reported() {
+    let db = healthy_database().await;
+    execute(
         &db,
         "update pg_index set indisvalid = false where indexrelid = 'postrider.outbox_claim'::regclass",
     )
     .await;
-    let found = wrong(&examine(&db, limits()).await, Warning);
+    let found = problems(&examine(&db, limits()).await, Warning);
     let checks: Vec<&str> = found.iter().map(|f| f.check.as_str()).collect();
     assert_eq!(checks, ["schema/claim-index", "schema/invalid-indexes"]);
 }
 
 #[tokio::test]
-async fn an_index_that_was_never_finished_is_found() {
-    let found = broken(
+async fn an_unfinished_index_is_reported() {
+    let found = expect_finding(
         "create index half on postrider.outbox (topic);
          update pg_index set indisvalid = false where indexrelid = 'postrider.half'::regclass",
         "schema/invalid-indexes",
@@ -52,21 +52,21 @@ async fn an_index_that_was_never_finished_is_found() {
 }
 
 #[tokio::test]
-async fn an_index_that_every_claim_must_write_is_found() {
+async fn an_index_on_a_claimed_column_is_reported() {
     for index in [
         "create index costly on postrider.outbox (lease_until)",
         "create index costly on postrider.outbox (topic) where state = 'ready'",
         "create index costly on postrider.outbox (topic) include (fence)",
         "create index costly on postrider.outbox (lower(lease_owner))",
     ] {
-        let found = broken(index, "schema/claim-cost", Warning).await;
+        let found = expect_finding(index, "schema/claim-cost", Warning).await;
         assert_eq!(found.items, ["postrider.costly"], "{index}");
     }
 }
 
 #[tokio::test]
-async fn a_schema_that_lags_behind_the_program_is_found() {
-    let db = healthy().await;
+async fn pending_migrations_are_reported() {
+    let db = healthy_database().await;
     let more = MigrationSet {
         schema: "more",
         migrations: &[Migration {
@@ -78,14 +78,14 @@ async fn a_schema_that_lags_behind_the_program_is_found() {
     let doctor = Doctor::new([&OUTBOX])
         .limits(limits())
         .migrator(Migrator::new([postrider::migrations(), more]));
-    let found = only(&doctor.examine(&db.pool()).await, "schema/version", Warning);
+    let found = only_problem(&doctor.examine(&db.pool()).await, "schema/version", Warning);
     assert_eq!(found.items, ["more/0001_more"]);
 }
 
 #[tokio::test]
-async fn a_schema_that_is_newer_than_the_program_is_found() {
-    let db = healthy().await;
-    run(
+async fn a_schema_newer_than_the_program_is_reported() {
+    let db = healthy_database().await;
+    execute(
         &db,
         "insert into postrider.schema_migration (schema, version, name, checksum, took, program_version)
          values ('postrider', 9999, '9999_later', repeat('0', 64), '0', '9')",
@@ -94,7 +94,7 @@ async fn a_schema_that_is_newer_than_the_program_is_found() {
     let doctor = Doctor::new([&OUTBOX])
         .limits(limits())
         .migrator(Migrator::new([postrider::migrations()]));
-    let found = only(
+    let found = only_problem(
         &doctor.examine(&db.pool()).await,
         "schema/version",
         Critical,
@@ -103,11 +103,10 @@ async fn a_schema_that_is_newer_than_the_program_is_found() {
 }
 
 #[tokio::test]
-async fn a_database_without_the_schema_is_told_to_migrate_and_the_server_is_examined_all_the_same()
-{
+async fn a_missing_schema_advises_migrate_and_the_server_is_still_examined() {
     let db = TestDb::new().await;
     let report = examine(&db, limits()).await;
-    let found = wrong(&report, Warning);
+    let found = problems(&report, Warning);
     assert_eq!(found[0].check, "schema/table");
     assert_eq!(found[0].severity, Critical);
     for finding in &found {
@@ -119,12 +118,12 @@ async fn a_database_without_the_schema_is_told_to_migrate_and_the_server_is_exam
 }
 
 #[tokio::test]
-async fn a_transaction_left_open_is_named_without_its_query() {
-    let db = healthy().await;
-    let options = db.connect_options().application_name("forgetful");
-    let mut forgetful = PgConnection::connect_with(&options).await.unwrap();
+async fn an_open_transaction_is_reported_without_its_query() {
+    let db = healthy_database().await;
+    let options = db.connect_options().application_name("idle-client");
+    let mut idle = PgConnection::connect_with(&options).await.unwrap();
     sqlx::raw_sql("begin; select 'secret'")
-        .execute(&mut forgetful)
+        .execute(&mut idle)
         .await
         .unwrap();
     let limits = Limits {
@@ -132,21 +131,21 @@ async fn a_transaction_left_open_is_named_without_its_query() {
         ..limits()
     };
     let report = examine(&db, limits).await;
-    let found = only(&report, "vacuum/open-transactions", Critical);
+    let found = only_problem(&report, "vacuum/open-transactions", Critical);
     let [who] = found.items.as_slice() else {
         panic!("{found:?}")
     };
     assert!(
-        who.starts_with("pid ") && who.contains("\"forgetful\", idle in transaction"),
+        who.starts_with("pid ") && who.contains("\"idle-client\", idle in transaction"),
         "{who}"
     );
     assert!(!format!("{report:?}").contains("secret"));
 }
 
 #[tokio::test]
-async fn dead_rows_that_pile_up_are_found() {
-    let db = healthy().await;
-    run(
+async fn accumulated_dead_rows_are_reported() {
+    let db = healthy_database().await;
+    execute(
         &db,
         "insert into postrider.outbox (topic, payload) select 't', '{}' from generate_series(1, 500);
          delete from postrider.outbox; select pg_stat_force_next_flush()",
@@ -157,7 +156,7 @@ async fn dead_rows_that_pile_up_are_found() {
         ..limits()
     };
     let found = eventually("the statistics arrive", async || {
-        let found = wrong(&examine(&db, limits()).await, Warning);
+        let found = problems(&examine(&db, limits()).await, Warning);
         found.into_iter().find(|f| f.check == "vacuum/dead-rows")
     })
     .await;
@@ -168,21 +167,21 @@ async fn dead_rows_that_pile_up_are_found() {
 }
 
 #[tokio::test]
-async fn a_table_of_mostly_air_is_told() {
-    let db = healthy().await;
-    run(
+async fn a_bloated_table_is_reported() {
+    let db = healthy_database().await;
+    execute(
         &db,
         "insert into postrider.outbox (topic, payload) select 't', '{}' from generate_series(1, 20000);
          delete from postrider.outbox where id < 20000;",
     )
     .await;
-    run(&db, "vacuum (analyze, truncate off) postrider.outbox").await;
+    execute(&db, "vacuum (analyze, truncate off) postrider.outbox").await;
     let limits = || Limits {
         bloat: 100_000,
         ..limits()
     };
     let found = eventually("the statistics arrive", async || {
-        let found = wrong(&examine(&db, limits()).await, Info);
+        let found = problems(&examine(&db, limits()).await, Info);
         found.into_iter().find(|f| f.check == "vacuum/bloat")
     })
     .await;
@@ -193,9 +192,9 @@ async fn a_table_of_mostly_air_is_told() {
 }
 
 #[tokio::test]
-async fn changed_sorting_rules_are_found() {
-    let db = healthy().await;
-    run(
+async fn a_changed_collation_version_is_reported() {
+    let db = healthy_database().await;
+    execute(
         &db,
         "create table names (name text collate \"en-x-icu\");
          update pg_collation set collversion = '1' where collname = 'en-x-icu'",
@@ -212,9 +211,9 @@ async fn changed_sorting_rules_are_found() {
 }
 
 #[tokio::test]
-async fn a_look_without_permission_is_a_finding_and_stops_no_other() {
-    let db = healthy().await;
-    // A role that may connect and nothing else.
+async fn a_check_without_permission_is_a_finding_and_stops_no_other() {
+    let db = healthy_database().await;
+    // A role that may only connect.
     let options = db
         .connect_options()
         .options([("role", "pg_signal_backend")]);
@@ -222,7 +221,7 @@ async fn a_look_without_permission_is_a_finding_and_stops_no_other() {
         .max_connections(2)
         .connect_lazy_with(options);
     let report = Doctor::new([&OUTBOX]).limits(limits()).examine(&pool).await;
-    let found = wrong(&report, Warning);
+    let found = problems(&report, Warning);
     assert!(found.len() > 3, "{found:#?}");
     for finding in &found {
         assert!(finding.what.contains("permission denied"), "{finding:?}");
@@ -231,7 +230,7 @@ async fn a_look_without_permission_is_a_finding_and_stops_no_other() {
             "{finding:?}"
         );
     }
-    let told = wrong(&report, Info);
+    let told = problems(&report, Info);
     assert!(told.iter().any(|f| f.check == "vacuum/sight"), "{told:#?}");
     assert!(
         report
@@ -242,8 +241,8 @@ async fn a_look_without_permission_is_a_finding_and_stops_no_other() {
 }
 
 #[tokio::test]
-async fn a_locked_table_is_given_up_and_the_rest_is_examined() {
-    let db = healthy().await;
+async fn a_check_of_a_locked_table_times_out_and_the_rest_runs() {
+    let db = healthy_database().await;
     let pool = db.pool();
     let mut holder = pool.begin().await.unwrap();
     sqlx::raw_sql("lock table postrider.ledger in access exclusive mode")
@@ -251,16 +250,16 @@ async fn a_locked_table_is_given_up_and_the_rest_is_examined() {
         .await
         .unwrap();
     let limits = Limits {
-        patience: Duration::from_millis(500),
+        timeout: Duration::from_millis(500),
         ..limits()
     };
-    let found = only(&examine(&db, limits).await, "I5/ledger", Warning);
-    assert!(found.what.contains("could not be examined"), "{found:?}");
+    let found = only_problem(&examine(&db, limits).await, "I5/ledger", Warning);
+    assert!(found.what.contains("the check failed"), "{found:?}");
 }
 
 #[tokio::test]
-async fn a_database_that_is_not_there_is_the_only_finding() {
-    let db = healthy().await;
+async fn an_unreachable_database_is_the_only_finding() {
+    let db = healthy_database().await;
     let options = db.connect_options().database("no_such_database");
     let pool = PgPoolOptions::new().connect_lazy_with(options);
     let report = Doctor::new([&OUTBOX]).limits(limits()).examine(&pool).await;
@@ -273,8 +272,8 @@ async fn a_database_that_is_not_there_is_the_only_finding() {
 }
 
 #[tokio::test]
-async fn looking_needs_no_right_to_write() {
-    let db = healthy().await;
+async fn the_doctor_needs_no_write_access() {
+    let db = healthy_database().await;
     let options = db
         .connect_options()
         .options([("default_transaction_read_only", "on")]);
@@ -286,6 +285,6 @@ async fn looking_needs_no_right_to_write() {
         .migrator(Migrator::new([postrider::migrations()]))
         .examine(&pool)
         .await;
-    let found = wrong(&report, Info);
+    let found = problems(&report, Info);
     assert!(found.is_empty(), "{found:#?}");
 }

@@ -320,7 +320,7 @@ async fn open_job_with_an_archived_input_ends_failed() {
 async fn parked_findings(fixture: &Fixture) -> Vec<String> {
     let doctor = Doctor::new([&EXPORT_JOB_INPUT])
         .checks(CHECKS.iter().copied())
-        .at_rest(PARKED_REASONS.iter().copied());
+        .parked_reasons(PARKED_REASONS.iter().copied());
     let report = doctor.examine(&fixture.pool).await;
     let found = report.at_least(Severity::Warning).into_iter();
     found

@@ -1,4 +1,4 @@
-//! How a look is made: read-only, bounded in time, and its failure a complaint like any other.
+//! Runs checks: read-only, bounded in time; a failed check is an issue like any other.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use sqlx::{AssertSqlSafe, Connection, FromRow, PgConnection, PgPool};
 
 use super::{Limits, Severity};
 
-/// What a look brings: nothing to complain about, complaints, or no answer.
-pub(super) type Answer = Result<Vec<Complaint>, Unanswered>;
+/// Issues that a check found (none: all is well), or why it failed.
+pub(super) type CheckResult = Result<Vec<Issue>, CheckError>;
 
-/// A finding before it is known who found it.
+/// A finding without the name of its check.
 #[derive(Debug)]
-pub(super) struct Complaint {
+pub(super) struct Issue {
     pub severity: Severity,
     pub what: String,
     pub advice: String,
     pub items: Vec<String>,
 }
 
-impl Complaint {
+impl Issue {
     pub fn new(severity: Severity, what: String, advice: impl Into<String>) -> Self {
         Self {
             severity,
@@ -41,109 +41,106 @@ impl Complaint {
         Self::new(Severity::Critical, what, advice)
     }
 
-    pub fn items(mut self, items: impl IntoIterator<Item = impl ToString>, most: usize) -> Self {
-        self.items = items
-            .into_iter()
-            .take(most)
-            .map(|i| i.to_string())
-            .collect();
+    pub fn items(mut self, items: impl IntoIterator<Item = impl ToString>, max: usize) -> Self {
+        self.items = items.into_iter().take(max).map(|i| i.to_string()).collect();
         self
     }
 }
 
-/// Why a look failed.
+/// Why a check failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unanswered {
+pub(super) enum CheckError {
     #[error(transparent)]
     Database(#[from] sqlx::Error),
     #[error("no answer within {0:?}")]
-    TooLong(Duration),
+    Timeout(Duration),
 }
 
-impl Unanswered {
-    /// Not knowing is not the same as being well.
-    pub fn complaint(&self) -> Complaint {
+impl CheckError {
+    /// A check that failed doesn't count as passed.
+    pub fn issue(&self) -> Issue {
         let Self::Database(error) = self else {
-            return Complaint::critical(
-                format!("the database does not answer: {self}"),
-                "check the network, the server and its load, then examine again",
+            return Issue::critical(
+                format!("the database does not respond: {self}"),
+                "check the network, the server and its load, then run the doctor again",
             );
         };
-        let refusal = error.as_database_error();
-        let code = refusal.and_then(|refusal| refusal.code());
-        let said =
-            refusal.map_or_else(|| error.to_string(), |refusal| refusal.message().to_owned());
-        let what = format!("this could not be examined: {said}");
+        let database = error.as_database_error();
+        let code = database.and_then(|error| error.code());
+        let message =
+            database.map_or_else(|| error.to_string(), |error| error.message().to_owned());
+        let what = format!("the check failed: {message}");
         match code.as_deref() {
-            Some("42501") => Complaint::warning(
+            Some("42501") => Issue::warning(
                 what,
-                "examine as the owner of the tables, or grant this role select on them and membership in pg_monitor",
+                "run the doctor as the owner of the tables, or grant this role select on them and membership in pg_monitor",
             ),
-            Some("57014" | "55P03") => Complaint::warning(
+            Some("57014" | "55P03") => Issue::warning(
                 what,
-                "the server is busy, or a lock is held: see the other findings, and examine again at a quieter time",
+                "the server is busy or a lock is held: see the other findings, and run the doctor again later",
             ),
-            Some("42P01" | "42703" | "42883" | "3F000") => Complaint::warning(
+            Some("42P01" | "42703" | "42883" | "3F000") => Issue::warning(
                 what,
-                "the schema does not fit this program: bring it up to date with `postrider migrate`",
+                "the schema does not match this program: run `postrider migrate`",
             ),
-            // Refused at the door: wrong name or password, no such database, no room, starting or stopping.
+            // The connection was refused: wrong name or password, no such database, no free connection, starting or stopping.
             Some(code)
                 if !["28", "3D", "53", "57"]
                     .iter()
                     .any(|class| code.starts_with(class)) =>
             {
-                Complaint::warning(what, "see what the server's log says about this statement")
+                Issue::warning(what, "see the server's log for this statement")
             }
-            _ => Complaint::critical(
-                format!("the database can't be reached: {said}"),
-                "check the address, that the server runs, and that it has a connection to spare",
+            _ => Issue::critical(
+                format!("the database is unreachable: {message}"),
+                "check the address, that the server is running, and that it has a free connection",
             ),
         }
     }
 }
 
-/// The way to the database.
-pub(super) struct Exam<'a> {
+/// Runs bounded read-only queries.
+pub(super) struct Probe<'a> {
     pub pool: &'a PgPool,
     pub limits: &'a Limits,
 }
 
-impl<'a> Exam<'a> {
+impl<'a> Probe<'a> {
     pub fn new(pool: &'a PgPool, limits: &'a Limits) -> Self {
         Self { pool, limits }
     }
 
-    /// Asks one question in a read-only transaction of its own. The text holds constants and numbers alone.
-    pub async fn ask<T>(&self, sql: String) -> Result<Vec<T>, Unanswered>
+    /// Runs one query in a read-only transaction of its own. The text contains only constants and numbers.
+    pub async fn query<T>(&self, sql: String) -> Result<Vec<T>, CheckError>
     where
         T: for<'r> FromRow<'r, PgRow> + Send + Unpin,
     {
-        // The server gives up first; the longer wait here is for a server that does not answer at all.
-        let longest = self.limits.patience * 2;
-        let too_long = |_| Unanswered::TooLong(longest);
-        let mut connection = tokio::time::timeout(longest, self.pool.acquire())
+        // The server times out first; this longer timeout is for a server that doesn't respond at all.
+        let deadline = self.limits.timeout * 2;
+        let timed_out = |_| CheckError::Timeout(deadline);
+        let mut connection = tokio::time::timeout(deadline, self.pool.acquire())
             .await
-            .map_err(too_long)??;
-        let asked = tokio::time::timeout(longest, self.ask_on(&mut connection, sql.as_str())).await;
-        if asked.is_err() {
-            // Whatever it was busy with, nobody else should wait for it.
+            .map_err(timed_out)??;
+        let result =
+            tokio::time::timeout(deadline, self.query_on(&mut connection, sql.as_str())).await;
+        if result.is_err() {
+            // Don't return a busy connection to the pool.
             connection.close_on_drop();
         }
-        Ok(asked.map_err(too_long)??)
+        Ok(result.map_err(timed_out)??)
     }
 
-    /// The only row.
-    pub async fn ask_one<T>(&self, sql: String) -> Result<T, Unanswered>
+    /// The only row of the result.
+    pub async fn query_one<T>(&self, sql: String) -> Result<T, CheckError>
     where
         T: for<'r> FromRow<'r, PgRow> + Send + Unpin,
     {
-        let mut rows = self.ask(sql).await?;
+        let mut rows = self.query(sql).await?;
         rows.pop()
-            .ok_or(Unanswered::Database(sqlx::Error::RowNotFound))
+            .ok_or(CheckError::Database(sqlx::Error::RowNotFound))
     }
 
-    async fn ask_on<T>(&self, connection: &mut PgConnection, sql: &str) -> sqlx::Result<Vec<T>>
+    async fn query_on<T>(&self, connection: &mut PgConnection, sql: &str) -> sqlx::Result<Vec<T>>
     where
         T: for<'r> FromRow<'r, PgRow> + Send + Unpin,
     {
@@ -152,12 +149,12 @@ impl<'a> Exam<'a> {
             "set local statement_timeout = {millis}; set local lock_timeout = {millis};
              set local jit = off; set local max_parallel_workers_per_gather = 0;
              set local search_path = pg_catalog",
-            millis = self.limits.patience.as_millis()
+            millis = self.limits.timeout.as_millis()
         );
         sqlx::raw_sql(AssertSqlSafe(settings))
             .execute(&mut *tx)
             .await?;
-        // Nameless statements: named ones would trip over each other behind a pooler.
+        // Unnamed statements: named ones would collide behind a pooler.
         let rows = sqlx::query_as(AssertSqlSafe(sql.to_owned()))
             .persistent(false)
             .fetch_all(&mut *tx)
@@ -172,7 +169,7 @@ pub(super) fn interval(duration: Duration) -> String {
     format!("make_interval(secs => {})", duration.as_secs_f64())
 }
 
-/// Seconds in words that people use.
+/// Formats seconds for people.
 pub(super) fn age(seconds: f64) -> String {
     let whole = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX);
     match whole.as_secs() {
@@ -183,7 +180,7 @@ pub(super) fn age(seconds: f64) -> String {
     }
 }
 
-/// Bytes in words that people use.
+/// Formats bytes for people.
 pub(super) fn size(bytes: i64) -> String {
     match bytes {
         ..1_048_576 => format!("{} kB", bytes / 1024),
@@ -197,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_and_sizes_read_well() {
+    fn ages_and_sizes_are_formatted_for_people() {
         assert_eq!(age(-3.0), "0 s");
         assert_eq!(age(119.0), "119 s");
         assert_eq!(age(3_600.0), "60 min");
