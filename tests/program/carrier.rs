@@ -25,7 +25,7 @@ impl Carrier {
     pub async fn new(kind: Option<Kind>, db: &TestDb) -> Option<Self> {
         Some(match kind {
             None => Self::Postgres(Box::new(Proxy::for_database(db).await)),
-            Some(kind) => Self::Broker(kind, kind.own().await?),
+            Some(kind) => Self::Broker(kind, kind.dedicated().await?),
         })
     }
 

@@ -102,7 +102,7 @@ impl Fixture {
     }
 
     fn assert_no_errors(&self) {
-        let troubles = self.page.troubles();
+        let troubles = self.page.errors();
         assert!(troubles.is_empty(), "{troubles:#?}");
     }
 

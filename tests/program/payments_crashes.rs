@@ -118,7 +118,7 @@ impl Fixture {
             false => None,
         };
         let broker = match case.is_of("intake.") {
-            true => Some(Kind::Nats.own().await?),
+            true => Some(Kind::Nats.dedicated().await?),
             false => None,
         };
         Some(Self {

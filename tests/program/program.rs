@@ -116,7 +116,7 @@ impl Serving {
 
     /// Waits until it reaches the crash point that it was started with.
     pub async fn wait_for_crash_point(&mut self, point: &str) {
-        let line = format!("crash point {point} went off");
+        let line = format!("crash point {point} fired");
         self.program.line_with(&line).await;
     }
 

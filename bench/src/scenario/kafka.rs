@@ -18,7 +18,7 @@ const DATABASE: &str = "run_kafka";
 impl Bench {
     /// Both in each round, each with a fresh database and a fresh topic of the one broker.
     pub(super) async fn kafka(&mut self) -> Result<()> {
-        let broker = Kind::Kafka.own().await;
+        let broker = Kind::Kafka.dedicated().await;
         let broker = broker.context("Kafka is missing: `make setup` installs it")?;
         let path = std::env::current_exe()?.with_file_name("bench-kafka");
         if !path.exists() {

@@ -1,4 +1,4 @@
-//! Arming a point from a test: `let trap = crashpoint::at("outbox.after_publish").pause();`
+//! Arms a crash point from a test: `let trap = crashpoint::at("outbox.after_publish").pause();`
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use crate::plan::{Action, When};
 use crate::registry;
 
-/// A point to be armed: first say when, then what.
+/// Builder: first when, then what.
 #[must_use = "nothing is armed until an action is chosen"]
 #[derive(Debug)]
 pub struct Arm {
@@ -19,8 +19,8 @@ pub struct Arm {
     scope: Option<Id>,
 }
 
-/// Begins to arm a point for everything that runs on the caller's runtime; first hit, unless told
-/// otherwise.
+/// Arms a crash point for everything that runs on the caller's runtime; by default on the first
+/// hit.
 pub fn at(point: &str) -> Arm {
     Arm {
         point: point.to_owned(),
@@ -42,7 +42,7 @@ impl Arm {
         self
     }
 
-    /// For the whole process, other tests included; for a test binary with one test.
+    /// For the whole process, including other tests. Use it in a test binary with one test.
     pub fn everywhere(mut self) -> Self {
         self.scope = None;
         self
@@ -58,12 +58,12 @@ impl Arm {
         self.arm(Action::Panic)
     }
 
-    /// The point ends the process as kill -9 does.
+    /// The point kills the process with SIGKILL.
     pub fn kill(self) -> Armed {
         self.arm(Action::Kill)
     }
 
-    /// The point takes this long, without holding the runtime's thread.
+    /// The point sleeps this long without blocking the runtime's thread.
     pub fn stall(self, time: Duration) -> Armed {
         self.arm(Action::Stall(time))
     }
@@ -80,7 +80,7 @@ impl Arm {
     }
 }
 
-/// An armed point; dropping it disarms the point and lets go whoever is paused there.
+/// An armed point. Dropping it disarms the point and resumes tasks that are paused there.
 #[must_use = "dropping it disarms the point"]
 #[derive(Debug)]
 pub struct Armed {
@@ -88,23 +88,23 @@ pub struct Armed {
 }
 
 impl Armed {
-    /// How often the point was passed since it was armed.
+    /// Number of hits since it was armed.
     pub fn hits(&self) -> u64 {
         self.trap.hits.load(Ordering::SeqCst)
     }
 
-    /// How often it went off.
+    /// Number of times the action ran.
     pub fn fired(&self) -> u64 {
         *self.trap.fired.borrow()
     }
 
-    /// Waits until it has gone off; give it a deadline.
+    /// Waits until the action has run; use it with a deadline.
     pub async fn reached(&self) {
-        // The sender lives in the trap that is borrowed here, so it cannot be gone.
+        // The sender lives in the borrowed trap, so it can't be closed.
         let _ = self.trap.fired.subscribe().wait_for(|n| *n > 0).await;
     }
 
-    /// Lets go whoever is paused at the point, now and later.
+    /// Resumes tasks that are paused at the point, now and later.
     pub fn release(&self) {
         self.trap.release.send_replace(true);
     }
@@ -117,7 +117,7 @@ impl Drop for Armed {
     }
 }
 
-/// One armed point, as the registry sees it.
+/// One armed point in the registry.
 #[derive(Debug)]
 pub(crate) struct Trap {
     point: String,
@@ -146,7 +146,7 @@ impl Trap {
         self.point == point && (self.scope.is_none() || self.scope == here)
     }
 
-    /// Counts a hit; true if the trap goes off on this one.
+    /// Counts a hit; true if the action runs on this one.
     pub(crate) fn count(&self) -> bool {
         self.when.is(self.hits.fetch_add(1, Ordering::SeqCst) + 1)
     }
@@ -154,8 +154,8 @@ impl Trap {
     pub(crate) fn fire(&self) {
         self.fired.send_modify(|n| *n += 1);
         if self.scope.is_none() {
-            // Whoever armed a whole process may be outside of it, where only its output is seen.
-            eprintln!("crash point {} went off", self.point);
+            // A process-wide point may have been armed from outside, where only the output is visible.
+            eprintln!("crash point {} fired", self.point);
         }
     }
 
@@ -164,7 +164,7 @@ impl Trap {
     }
 
     pub(crate) async fn released(&self) {
-        // As in `reached`, the sender cannot be gone.
+        // See `reached`.
         let _ = self
             .release
             .subscribe()

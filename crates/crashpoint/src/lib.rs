@@ -1,4 +1,4 @@
-//! Named places where a test can make the program fail.
+//! Named crash points: places where a test can make the program fail.
 //!
 //! ```
 //! # use postrider_crashpoint as crashpoint;
@@ -10,13 +10,13 @@
 //! }
 //! ```
 //!
-//! The promise: without the feature `armed` a point is the constant `Ok(())` and this crate has no
-//! dependency, so a release pays nothing and cannot be made to fail by it. With the feature (the
-//! test kit turns it on) a point does nothing either until a test arms it, from code
-//! ([`at`](crate::at)) or, in a child process, through the environment variable `POSTRIDER_CRASH`.
+//! Promise: without the feature `armed`, a point is the constant `Ok(())` and this crate has no
+//! dependencies, so a release build pays nothing and can't be made to fail. With the feature (the
+//! test kit enables it), a point does nothing until a test arms it, in code ([`at`](crate::at)) or,
+//! in a child process, through the environment variable `POSTRIDER_CRASH`.
 //!
-//! A build of the whole workspace at once unifies features and has armed points in the program,
-//! too; build the program alone (`cargo build -p postrider-cli`) for a release. [`ARMED`] tells.
+//! Building the whole workspace unifies features, which enables points in the program, too. Build
+//! the program alone (`cargo build -p postrider-cli`) for a release; check [`ARMED`].
 
 use std::fmt;
 
@@ -42,7 +42,7 @@ pub struct Injected {
 }
 
 impl Injected {
-    /// The point that made it.
+    /// The point that returned it.
     pub fn point(&self) -> &'static str {
         self.point
     }
@@ -50,13 +50,13 @@ impl Injected {
 
 impl fmt::Display for Injected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a test made the point {} fail", self.point)
+        write!(f, "crash point {} was armed to fail", self.point)
     }
 }
 
 impl std::error::Error for Injected {}
 
-/// A place in async code where a test can make the program fail: `point!("outbox.after_publish")?`.
+/// A crash point in async code: `point!("outbox.after_publish")?`.
 ///
 /// The value is a `Result<(), Injected>`. Names are `concept.moment`, each used once.
 #[cfg(feature = "armed")]
@@ -67,7 +67,7 @@ macro_rules! point {
     };
 }
 
-/// A place in async code where a test can make the program fail: `point!("outbox.after_publish")?`.
+/// A crash point in async code: `point!("outbox.after_publish")?`.
 ///
 /// The value is a `Result<(), Injected>`. Names are `concept.moment`, each used once.
 #[cfg(not(feature = "armed"))]
@@ -78,7 +78,7 @@ macro_rules! point {
     };
 }
 
-/// The same in blocking code; a stall or pause there holds the thread.
+/// A crash point in blocking code; a stall or pause blocks the thread.
 #[cfg(feature = "armed")]
 #[macro_export]
 macro_rules! blocking_point {
@@ -87,7 +87,7 @@ macro_rules! blocking_point {
     };
 }
 
-/// The same in blocking code; a stall or pause there holds the thread.
+/// A crash point in blocking code; a stall or pause blocks the thread.
 #[cfg(not(feature = "armed"))]
 #[macro_export]
 macro_rules! blocking_point {

@@ -1,13 +1,13 @@
-//! What an armed point does and when, and how that is written in the environment.
+//! What an armed point does and when; syntax of the environment variable.
 //!
 //! `POSTRIDER_CRASH="lease.before_settle=kill@3, outbox.after_publish=stall:250ms"`:
-//! point `=` action, optionally `@` the hit on which it happens (the first if left out, `@*` for
-//! every hit); several are separated by commas. Actions: `error`, `panic`, `kill`, `stall:<time>`
-//! with `ms` or `s`. (A pause needs somebody in the same process to end it.)
+//! point `=` action, optionally `@` the hit on which it runs (default: the first; `@*`: every hit),
+//! separated by commas. Actions: `error`, `panic`, `kill`, `stall:<time>` with `ms` or `s`. (A pause
+//! can only be armed from code, which has to end it.)
 
 use std::time::Duration;
 
-/// What happens.
+/// What the point does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     Error,
@@ -17,7 +17,7 @@ pub(crate) enum Action {
     Pause,
 }
 
-/// On which hit.
+/// On which hit it acts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum When {
     Nth(u64),
@@ -33,7 +33,7 @@ impl When {
     }
 }
 
-/// Reads the value of the environment variable.
+/// Parses the environment variable.
 pub(crate) fn parse(text: &str) -> Result<Vec<(String, Action, When)>, String> {
     text.split(',')
         .map(str::trim)
@@ -41,7 +41,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<(String, Action, When)>, String> {
         .map(|part| {
             parse_one(part).ok_or_else(|| {
                 format!(
-                    "`{part}` is no crash plan: write point=error|panic|kill|stall:250ms, optionally with @3 or @*"
+                    "`{part}` is not a crash plan: write point=error|panic|kill|stall:250ms, optionally with @3 or @*"
                 )
             })
         })
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plans_are_read_as_written() {
+    fn plans_are_parsed() {
         let plans = parse("a.b=kill@3, c=stall:250ms@*,d=stall:2s,e=error,f=panic").unwrap();
         let expected = [
             ("a.b", Action::Kill, When::Nth(3)),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_is_none_is_refused_by_name() {
+    fn an_invalid_plan_is_refused_by_name() {
         for bad in [
             "a",
             "a=explode",

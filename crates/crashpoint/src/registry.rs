@@ -1,8 +1,7 @@
-//! Which points are armed and which have been passed.
+//! Armed points, and hits of all points.
 //!
-//! Tests run side by side in one process, so what a test arms and sees is its own: arms and counts
-//! belong to the runtime they were made on, and each test has a runtime of its own. Plans from the
-//! environment are for the whole process.
+//! Tests run concurrently in one process, so armed points and counts belong to the runtime they were
+//! created on; each test has its own. Plans from the environment apply to the whole process.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -13,7 +12,7 @@ use crate::Injected;
 use crate::arm::Trap;
 use crate::plan::{self, Action};
 
-/// The environment variable with the plans of a child process.
+/// Environment variable with the plans of a child process.
 const VARIABLE: &str = "POSTRIDER_CRASH";
 
 #[derive(Default)]
@@ -33,7 +32,7 @@ static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(|| {
             }
         }
         Err(problem) => {
-            // A test that believes it has armed something must not pass.
+            // A test whose point isn't armed must not pass.
             eprintln!("{VARIABLE}: {problem}");
             std::process::exit(2);
         }
@@ -42,11 +41,11 @@ static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(|| {
 });
 
 fn registry() -> MutexGuard<'static, Registry> {
-    // A panic at a point is what this is for; the registry itself stays sound.
+    // Points panic on purpose; the registry stays consistent.
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The runtime that the caller runs on.
+/// The caller's runtime.
 pub(crate) fn here() -> Option<Id> {
     Handle::try_current().ok().map(|handle| handle.id())
 }
@@ -59,7 +58,7 @@ pub(crate) fn remove(trap: &Arc<Trap>) {
     registry().traps.retain(|other| !Arc::ptr_eq(other, trap));
 }
 
-/// Counts the hit and finds the trap that goes off, if any.
+/// Counts the hit and returns the trap that fires, if any.
 fn pass(point: &'static str) -> Option<Arc<Trap>> {
     let here = here();
     let mut registry = registry();
@@ -74,10 +73,10 @@ fn pass(point: &'static str) -> Option<Arc<Trap>> {
         .traps
         .iter()
         .filter(|trap| trap.is_at(point, here))
-        // All of them count the hit; the first that is due goes off.
+        // All of them count the hit; the first that is due fires.
         .fold(None, |due, trap| {
-            let goes_off = trap.count();
-            due.or_else(|| goes_off.then(|| Arc::clone(trap)))
+            let fires = trap.count();
+            due.or_else(|| fires.then(|| Arc::clone(trap)))
         })
 }
 
@@ -96,7 +95,7 @@ pub async fn hit(point: &'static str) -> Result<(), Injected> {
             trap.released().await;
             Ok(())
         }
-        action => at_once(action, point),
+        action => act(action, point),
     }
 }
 
@@ -117,15 +116,15 @@ pub fn hit_blocking(point: &'static str) -> Result<(), Injected> {
             }
             Ok(())
         }
-        action => at_once(action, point),
+        action => act(action, point),
     }
 }
 
-fn at_once(action: Action, point: &'static str) -> Result<(), Injected> {
+fn act(action: Action, point: &'static str) -> Result<(), Injected> {
     match action {
         Action::Kill => {
             let own = nix::unistd::Pid::this();
-            // Nobody survives this to read a result.
+            // The process doesn't survive this.
             let _ = nix::sys::signal::kill(own, nix::sys::signal::Signal::SIGKILL);
             std::process::abort()
         }
@@ -135,7 +134,7 @@ fn at_once(action: Action, point: &'static str) -> Result<(), Injected> {
     }
 }
 
-/// The points that this test has passed, with how often: all that ran on the caller's runtime.
+/// Points that were hit on the caller's runtime, that is, in this test, with the number of hits.
 pub fn seen() -> BTreeMap<&'static str, u64> {
     let scope = here().map_or_else(String::new, |id| id.to_string());
     registry()
@@ -145,7 +144,7 @@ pub fn seen() -> BTreeMap<&'static str, u64> {
         .collect()
 }
 
-/// The points that the whole process has passed, with how often.
+/// Points that were hit in the whole process, with the number of hits.
 pub fn seen_anywhere() -> BTreeMap<&'static str, u64> {
     registry()
         .seen

@@ -1,4 +1,4 @@
-//! Armed points do what they say, to whom they should.
+//! Armed points act as specified, and only in their own test.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::os::unix::process::ExitStatusExt;
@@ -22,7 +22,7 @@ async fn step() -> Result<u32, Failed> {
 }
 
 #[tokio::test]
-async fn an_unarmed_point_does_nothing_but_count() {
+async fn an_unarmed_point_only_counts() {
     assert_eq!(step().await, Ok(7));
     assert_eq!(step().await, Ok(7));
     assert_eq!(seen().get("test.step"), Some(&2));
@@ -30,7 +30,7 @@ async fn an_unarmed_point_does_nothing_but_count() {
 }
 
 #[tokio::test]
-async fn the_chosen_hit_fails_and_only_that() {
+async fn only_the_chosen_hit_fails() {
     let trap = at("test.step").on_hit(2).error();
     assert_eq!(step().await, Ok(7));
     assert_eq!(step().await, Err(Failed("test.step")));
@@ -48,7 +48,7 @@ async fn dropping_the_trap_disarms_the_point() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_trap_reaches_spawned_and_blocking_work_of_its_test_only() {
+async fn a_point_is_armed_for_spawned_and_blocking_work_of_its_test_only() {
     let _trap = at("test.step").on_every_hit().error();
     assert!(tokio::spawn(step()).await.unwrap().is_err());
     let blocking = tokio::task::spawn_blocking(|| blocking_point!("test.step"));
@@ -64,18 +64,18 @@ async fn a_trap_reaches_spawned_and_blocking_work_of_its_test_only() {
 }
 
 #[tokio::test]
-async fn a_panic_is_a_panic() {
+async fn an_armed_panic_panics() {
     let _trap = at("test.step").panic();
     let error = tokio::spawn(step()).await.unwrap_err();
     assert!(error.is_panic());
 }
 
 #[tokio::test]
-async fn a_pause_lasts_until_the_test_ends_it_and_holds_nobody_else() {
+async fn a_pause_lasts_until_released_and_blocks_no_other_task() {
     let trap = at("test.step").pause();
     let paused = tokio::spawn(step());
     trap.reached().await;
-    // The same single thread goes on meanwhile, through the same point.
+    // Other tasks on the same thread pass the same point meanwhile.
     assert_eq!(step().await, Ok(7));
     assert!(!paused.is_finished());
     trap.release();
@@ -83,7 +83,7 @@ async fn a_pause_lasts_until_the_test_ends_it_and_holds_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_stall_takes_its_time_without_holding_the_thread() {
+async fn a_stall_sleeps_without_blocking_the_thread() {
     let time = Duration::from_millis(300);
     let trap = at("test.step").stall(time);
     let begin = Instant::now();
@@ -96,7 +96,7 @@ async fn a_stall_takes_its_time_without_holding_the_thread() {
 
 const CHILD: &str = "CRASHPOINT_TEST_CHILD";
 
-/// Runs the test below in a process of its own with these plans.
+/// Runs the test below in a child process with these plans.
 fn child(plans: &str) -> std::process::Output {
     Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "the_child", "--nocapture"])
@@ -135,12 +135,12 @@ fn a_child_process_gets_errors_as_named_in_its_environment() {
 }
 
 #[test]
-fn a_plan_that_nobody_understands_stops_the_program() {
+fn an_invalid_plan_stops_the_program() {
     let output = child("test.step=explode");
     assert!(!output.status.success());
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        said.contains("`test.step=explode` is no crash plan"),
+        said.contains("`test.step=explode` is not a crash plan"),
         "{said}"
     );
 }

@@ -1,11 +1,11 @@
 //! A real browser for tests: headless Chromium, driven by its own debugging protocol over a pipe.
 //!
-//! The promise: [`page`] opens a page of its own (cookies and all) in the one browser of the test process; whatever goes
-//! wrong in it (an exception, an error on its console, a breach of its content security policy, a request that fails) is
-//! told by [`Page::troubles`]; the browser ends with the test process, for its pipe does.
+//! Promise: [`page`] opens a page with its own cookies in the test process's browser; [`Page::errors`] returns every
+//! exception, console error, content security policy violation and failed request; the browser ends with the test
+//! process, as its pipe closes.
 //!
-//! A browser that is not installed is a printed skip; with `CI` set it is a failure. `scripts/setup` installs it.
-//! There is no driver in between and no crate: the protocol is JSON between two zero bytes.
+//! If no browser is installed, tests print a skip; with `CI` set they fail. `scripts/setup` installs one.
+//! No driver and no crate are needed: the protocol is JSON separated by zero bytes.
 
 mod pipe;
 
@@ -17,42 +17,42 @@ use serde_json::{Value, json};
 use crate::wait::within;
 use pipe::Pipe;
 
-/// Pages of a debug build on a busy machine take their time.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// Pages of a debug build on a busy machine are slow.
+const CALL_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// A page in a window of its own.
+/// A page with a window and cookies of its own.
 #[derive(Debug)]
 pub struct Page {
     pipe: &'static Pipe,
     session: String,
 }
 
-/// How large a window is.
+/// Size of a window.
 #[derive(Debug, Clone, Copy)]
 pub struct Window {
-    /// In pixels.
+    /// Width in pixels.
     pub width: u32,
-    /// In pixels.
+    /// Height in pixels.
     pub height: u32,
-    /// Is it a phone's?
+    /// Whether it is a phone.
     pub phone: bool,
 }
 
-/// A desk's.
-pub const DESK: Window = Window {
+/// A desktop window.
+pub const DESKTOP: Window = Window {
     width: 1280,
     height: 900,
     phone: false,
 };
 
-/// A phone's.
+/// A phone's window.
 pub const PHONE: Window = Window {
     width: 360,
     height: 740,
     phone: true,
 };
 
-/// A new page with no past; none if no browser is installed.
+/// A new page without cookies or history; `None` if no browser is installed.
 pub async fn page() -> Option<Page> {
     let pipe = pipe::shared()?;
     let context = pipe
@@ -67,7 +67,7 @@ pub async fn page() -> Option<Page> {
     for domain in ["Page", "Runtime", "Log", "Network"] {
         page.call(&format!("{domain}.enable"), json!({})).await;
     }
-    page.window(DESK).await;
+    page.window(DESKTOP).await;
     Some(page)
 }
 
@@ -87,11 +87,11 @@ impl Page {
         .await;
     }
 
-    /// Does something that leads to another page, and waits until that is loaded.
+    /// Runs an action that navigates, and waits until the new page is loaded.
     async fn and_load(&self, deed: impl AsyncFnOnce()) {
         let before = self.loads();
         deed().await;
-        within(PATIENCE, "the page is loaded", async || {
+        within(CALL_TIMEOUT, "the page is loaded", async || {
             (self.loads() > before).then_some(())
         })
         .await;
@@ -119,13 +119,13 @@ impl Page {
         answer["result"]["value"].clone()
     }
 
-    /// Its visible text.
+    /// Visible text.
     pub async fn text(&self) -> String {
         let text = self.eval("document.body.innerText").await;
         text.as_str().unwrap_or_default().to_owned()
     }
 
-    /// Where it is.
+    /// Current URL.
     pub async fn address(&self) -> String {
         let address = self.eval("location.href").await;
         address.as_str().unwrap_or_default().to_owned()
@@ -133,7 +133,7 @@ impl Page {
 
     /// Waits until an expression is true in the page.
     pub async fn until(&self, expression: &str) {
-        within(PATIENCE, expression, async || {
+        within(CALL_TIMEOUT, expression, async || {
             let value = self.eval(expression).await;
             if value == Value::Bool(true) {
                 Ok(())
@@ -144,7 +144,7 @@ impl Page {
         .await;
     }
 
-    /// Presses the mouse on the first element that fits, where a person would.
+    /// Clicks on the center of the first matching element.
     pub async fn click(&self, selector: &str) {
         let selector = Value::from(selector);
         let place = self
@@ -164,12 +164,12 @@ impl Page {
         }
     }
 
-    /// Clicks on what leads to another page, and waits until that is loaded.
+    /// Clicks on a link or button that navigates, and waits until the new page is loaded.
     pub async fn follow(&self, selector: &str) {
         self.and_load(async || self.click(selector).await).await;
     }
 
-    /// Types into a field, after what is in it is gone.
+    /// Replaces the content of a field.
     pub async fn fill(&self, selector: &str, text: &str) {
         self.click(selector).await;
         self.eval(&format!(
@@ -180,21 +180,21 @@ impl Page {
         self.call("Input.insertText", json!({ "text": text })).await;
     }
 
-    /// How large the window is.
+    /// Sets the window size.
     pub async fn window(&self, window: Window) {
         let metrics = json!({ "width": window.width, "height": window.height, "deviceScaleFactor": 1, "mobile": window.phone });
         self.call("Emulation.setDeviceMetricsOverride", metrics)
             .await;
     }
 
-    /// Whether whoever looks prefers dark pages.
+    /// Sets the preferred color scheme.
     pub async fn dark(&self, dark: bool) {
         let value = if dark { "dark" } else { "light" };
         let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": value }] });
         self.call("Emulation.setEmulatedMedia", features).await;
     }
 
-    /// Whether scripts of the page run.
+    /// Enables or disables scripts.
     pub async fn scripts(&self, run: bool) {
         self.call(
             "Emulation.setScriptExecutionDisabled",
@@ -203,7 +203,7 @@ impl Page {
         .await;
     }
 
-    /// What it looks like now, as a PNG: the window, or the whole page.
+    /// Screenshot as a PNG: the window, or the whole page.
     pub async fn picture(&self, whole: bool) -> Vec<u8> {
         let wanted =
             json!({ "format": "png", "captureBeyondViewport": whole, "optimizeForSpeed": false });
@@ -222,8 +222,8 @@ impl Page {
             .expect("base64")
     }
 
-    /// Everything that went wrong in the page since it was opened.
-    pub fn troubles(&self) -> Vec<String> {
+    /// All errors of the page since it was opened.
+    pub fn errors(&self) -> Vec<String> {
         let events = self.pipe.events(&self.session);
         events.iter().filter_map(trouble).collect()
     }
@@ -236,7 +236,7 @@ fn trouble(event: &Value) -> Option<String> {
         "Runtime.consoleAPICalled" if of["type"] == "error" || of["type"] == "warning" => {
             Some(of["args"].to_string())
         }
-        // Breaches of the policy come here, too.
+        // Includes policy violations.
         "Log.entryAdded"
             if of["entry"]["level"] == "error" || of["entry"]["level"] == "warning" =>
         {

@@ -1,6 +1,4 @@
-//! What many tests need made the same way: a data directory, and a command line for the program.
-//!
-//! Builders of a slice's own values stand beside that slice's tests, for this crate knows no slice.
+//! Builders that many tests share: a data directory, and command lines of the program.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
@@ -9,8 +7,8 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// A directory for a cluster, removed at the end of the test. Other users may pass through it: the server of a program
-/// that root has started is one.
+/// A data directory, removed at the end of the test. Other users may traverse it: under root, the server runs as another
+/// user.
 pub fn data_dir() -> TempDir {
     let dir = tempfile::Builder::new()
         .prefix("postrider-")
@@ -21,7 +19,7 @@ pub fn data_dir() -> TempDir {
     dir
 }
 
-/// A command that knows nothing of the configuration of whoever runs the tests.
+/// A command without the `POSTRIDER_` variables of the environment.
 pub fn program(binary: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(binary);
     for (name, _) in std::env::vars_os() {
@@ -37,7 +35,7 @@ pub fn program(binary: impl AsRef<OsStr>) -> Command {
 pub struct Serve(Command);
 
 impl Serve {
-    /// Of this binary, with its data here.
+    /// Runs this binary on this data directory.
     pub fn new(binary: impl AsRef<OsStr>, data_dir: &Path) -> Self {
         let mut command = program(binary);
         command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]);
@@ -45,7 +43,7 @@ impl Serve {
         Self(command)
     }
 
-    /// With further words of the command line.
+    /// Adds arguments.
     #[must_use]
     pub fn args(mut self, args: &[&str]) -> Self {
         self.0.args(args);

@@ -1,7 +1,7 @@
-//! Making the program fail at named points; see [`postrider_crashpoint`].
+//! Makes the program fail at named crash points; see [`postrider_crashpoint`].
 //!
-//! A test that walks over all points of a crate takes their names from its source, so that a new
-//! point cannot be forgotten:
+//! A test that visits all crash points of a crate reads their names from its source, so that it
+//! covers new ones:
 //!
 //! ```no_run
 //! # use postrider_testkit::crash;
@@ -23,8 +23,8 @@ pub use postrider_crashpoint::{Arm, Armed, Injected, at, seen, seen_anywhere};
 /// `lease.before_settle=kill@3`.
 pub const VARIABLE: &str = "POSTRIDER_CRASH";
 
-/// The names of all points in the Rust files under a directory, sorted. A name used twice fails
-/// the test: a trap there would go off in the wrong place.
+/// Names of all crash points in the Rust files under a directory, sorted. Fails the test if a name
+/// is used twice: it would be ambiguous.
 pub fn declared_in(dir: impl AsRef<Path>) -> Vec<String> {
     let mut names = BTreeSet::new();
     collect(dir.as_ref(), &mut names);
@@ -51,7 +51,7 @@ fn collect(dir: &Path, names: &mut BTreeSet<String>) {
     }
 }
 
-/// Names after `point!(` or `blocking_point!(`, comments left out.
+/// Names after `point!(` or `blocking_point!(`, except in comments.
 fn points(source: &str) -> impl Iterator<Item = &str> {
     source
         .lines()

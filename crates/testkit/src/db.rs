@@ -1,8 +1,8 @@
 //! A real database for each test.
 //!
-//! The promise: every [`TestDb`] is a database that nobody else sees, gone when it is dropped. The
-//! first one in a test process starts a private server; the next ones cost some milliseconds.
-//! With `POSTRIDER_TEST_DATABASE_URL` set (a role that may create databases), that server is used
+//! Promise: every [`TestDb`] is a database of its own, dropped with the value. The first one in a
+//! test process starts a private server; further ones take milliseconds. If
+//! `POSTRIDER_TEST_DATABASE_URL` is set (a role that may create databases), that server is used
 //! instead.
 
 mod cluster;
@@ -19,10 +19,10 @@ use tokio::sync::OnceCell;
 
 use server::{Server, server};
 
-/// How many connections [`TestDb::pool`] has.
+/// Maximum connections of [`TestDb::pool`].
 pub const POOL_SIZE: u32 = 5;
 
-/// Templates by name, each made once per process.
+/// Templates by name, each created once per process.
 static TEMPLATES: LazyLock<Mutex<HashMap<String, Arc<OnceCell<String>>>>> =
     LazyLock::new(Mutex::default);
 
@@ -37,7 +37,7 @@ pub struct TestDb {
 impl TestDb {
     /// An empty database.
     pub async fn new() -> Self {
-        // Of all templates only this one surely has no connections.
+        // The only template that is sure to have no connections.
         Self::copy_of("template0").await
     }
 
@@ -85,17 +85,17 @@ impl TestDb {
         &self.name
     }
 
-    /// How to connect to it.
+    /// Connection options.
     pub fn connect_options(&self) -> PgConnectOptions {
         self.server.options().clone().database(&self.name)
     }
 
-    /// The same as a URL, for child processes.
+    /// Connection URL, for child processes.
     pub fn url(&self) -> String {
         self.connect_options().to_url_lossy().to_string()
     }
 
-    /// A pool of [`POOL_SIZE`] connections, the same at each call.
+    /// The test's pool of [`POOL_SIZE`] connections.
     pub fn pool(&self) -> PgPool {
         self.pool.get_or_init(|| self.pool_of(POOL_SIZE)).clone()
     }

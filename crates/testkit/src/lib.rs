@@ -1,21 +1,21 @@
-//! What the tests stand on.
+//! Test support.
 //!
-//! - [`db`]: a real PostgreSQL database for each test, made in a few milliseconds.
-//! - [`wait`]: waiting for a state with a deadline, instead of sleeping and hoping.
-//! - [`crash`]: making the program fail at named points.
-//! - [`proxy`]: a network between the program and its peers that fails as told.
+//! - [`db`]: a real PostgreSQL database per test, created in milliseconds.
+//! - [`wait`]: waits for a condition with a deadline, instead of sleeping.
+//! - [`crash`]: makes the program fail at named crash points.
+//! - [`proxy`]: a network proxy that injects faults.
 //! - [`process`]: the program as a child process that can be killed.
-//! - [`browser`]: a real browser, and all that goes wrong in it.
-//! - [`s3`]: an S3 server that goes away and comes back.
-//! - [`pooler`]: a real PgBouncer before a test's database.
+//! - [`browser`]: a real browser, and every error in it.
+//! - [`s3`]: an S3 server that can be stopped and restarted.
+//! - [`pooler`]: a real PgBouncer in front of a test's database.
 //! - [`servers`]: real brokers: NATS, RabbitMQ and Kafka.
 //!
-//! Everything is safe to use from tests that run side by side.
+//! Everything is safe to use from concurrent tests.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a helper that cannot help fails the test that called it"
+    reason = "a failing helper fails the test that called it"
 )]
 
 pub mod browser;

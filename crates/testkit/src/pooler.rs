@@ -4,26 +4,26 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
 
-use crate::servers::{free_port, say_once};
+use crate::servers::{free_port, log_once};
 use crate::{Program, TestDb, eventually};
 
-/// Debian puts it where only administrators look.
+/// Debian installs it outside the usual PATH.
 const PROGRAMS: [&str; 3] = [
     "pgbouncer",
     "/usr/sbin/pgbouncer",
     "/usr/local/bin/pgbouncer",
 ];
 
-/// When a server's session is handed to the next client.
+/// Pool mode: when a server session goes to the next client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// When the client leaves.
+    /// When the client disconnects.
     Session,
     /// After each transaction.
     Transaction,
 }
 
-/// A pooler in front of one database; it ends when it is dropped.
+/// A pooler in front of one database; ends when dropped.
 #[derive(Debug)]
 pub struct Pooler {
     url: String,
@@ -32,12 +32,12 @@ pub struct Pooler {
 }
 
 impl Pooler {
-    /// Starts one; none if PgBouncer is not installed, which is a printed skip, and with `CI` set a failure.
+    /// Starts PgBouncer; `None`, with a printed skip, if it isn't installed. With `CI` set, that is a failure.
     pub async fn start(db: &TestDb, mode: Mode) -> Option<Self> {
         let Some((program, version)) = installed() else {
             let ci = std::env::var_os("CI").is_some();
             assert!(!ci, "PgBouncer is missing; scripts/setup installs it");
-            say_once("SKIPPED without PgBouncer");
+            log_once("SKIPPED without PgBouncer");
             return None;
         };
         let options = db.connect_options();
@@ -52,7 +52,7 @@ impl Pooler {
             Mode::Transaction => "transaction",
         };
         let user = match options.get_socket().map(std::fs::metadata) {
-            // It refuses to be root, and whoever runs the server may use the server's socket.
+            // It refuses to run as root; the server's user may use the server's socket.
             Some(Ok(socket)) if nix::unistd::geteuid().is_root() => owner(socket.uid()),
             _ => String::new(),
         };
@@ -86,7 +86,7 @@ default_pool_size = 100
             }
         })
         .await;
-        say_once(&format!("tests run against {version}"));
+        log_once(&format!("tests run against {version}"));
         Some(Self {
             url: format!(
                 "postgres://anybody@127.0.0.1:{port}/{}?sslmode=disable",
@@ -116,7 +116,7 @@ fn owner(uid: u32) -> String {
     user.map_or_else(String::new, |user| format!("user = {}\n", user.name))
 }
 
-/// Whoever it runs as must find its settings.
+/// Its user must be able to read its settings.
 fn open(dir: &tempfile::TempDir) {
     use std::os::unix::fs::PermissionsExt as _;
     let everybody = std::fs::Permissions::from_mode(0o755);

@@ -1,7 +1,6 @@
-//! The program as a child process: its output, its readiness, its end by any means.
+//! The program as a child process: output, readiness, signals, exit.
 //!
-//! The promise: the child never outlives the test, and when waiting for it fails the message has
-//! what it printed.
+//! Promise: the child never outlives the test, and the message of a failed wait contains its output.
 
 use std::net::SocketAddr;
 use std::process::{Command, ExitStatus, Stdio};
@@ -15,8 +14,8 @@ use tokio::process::Child;
 
 use crate::wait::{DEADLINE, eventually, within};
 
-/// How many lines of output a failure shows.
-const SHOWN: usize = 40;
+/// Lines of output in a failure message.
+const MAX_SHOWN_LINES: usize = 40;
 
 /// A running child process. Dropping it kills it.
 #[derive(Debug)]
@@ -27,9 +26,9 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts a program; its standard output and error are collected, line by line.
+    /// Starts a program and collects its standard output and error, line by line.
     pub fn start(command: &Command) -> Self {
-        let mut command = tied(command);
+        let mut command = with_pdeathsig(command);
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -53,7 +52,7 @@ impl Program {
         self.pid.as_raw().cast_unsigned()
     }
 
-    /// What it has printed so far, both outputs together.
+    /// Output so far, both streams.
     pub fn output(&self) -> Vec<String> {
         self.lines
             .lock()
@@ -61,7 +60,7 @@ impl Program {
             .clone()
     }
 
-    /// Waits for a line that contains a text, and gives that line.
+    /// Waits for a line that contains this text and returns it.
     pub async fn line_with(&mut self, text: &str) -> String {
         let what = format!("a line with {text:?}");
         eventually(&what, async || {
@@ -69,91 +68,91 @@ impl Program {
             let output = self.output();
             match output.iter().find(|line| line.contains(text)) {
                 Some(line) => Ok(line.clone()),
-                None => Err(Seen::now(ended, &output)),
+                None => Err(ProgramState::new(ended, &output)),
             }
         })
         .await
     }
 
-    /// Waits until a GET of this path is answered with 200.
+    /// Waits until a GET of this path returns 200.
     pub async fn http_ready(&mut self, address: SocketAddr, path: &str) {
-        let what = format!("http://{address}{path} answers with 200");
+        let what = format!("http://{address}{path} returns 200");
         eventually(&what, async || match get(address, path).await {
             Ok(status) if status.contains(" 200 ") => Ok(()),
             answer => {
                 let ended = self.ended();
-                Err((answer, Seen::now(ended, &self.output())))
+                Err((answer, ProgramState::new(ended, &self.output())))
             }
         })
         .await;
     }
 
-    /// How it ended, if it has.
+    /// Exit status, if it has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().expect("look after the child")
+        self.child.try_wait().expect("query the child's status")
     }
 
-    /// Sends a signal. A child that has ended and was waited for gets none.
+    /// Sends a signal, unless the child has ended.
     pub fn signal(&mut self, signal: Signal) {
         if self.ended().is_none() {
             kill(self.pid, signal).expect("signal the child");
         }
     }
 
-    /// Freezes it, as SIGSTOP does.
+    /// Sends SIGSTOP.
     pub fn freeze(&mut self) {
         self.signal(Signal::SIGSTOP);
     }
 
-    /// Lets it go on.
+    /// Sends SIGCONT.
     pub fn thaw(&mut self) {
         self.signal(Signal::SIGCONT);
     }
 
-    /// kill -9; it is gone when this returns.
+    /// Sends SIGKILL and waits for the end.
     pub async fn kill(&mut self) {
         self.signal(Signal::SIGKILL);
         self.wait().await;
     }
 
-    /// Asks it to end, as a service manager does, and waits for its exit code.
+    /// Sends SIGTERM, as a service manager does, and waits for the exit status.
     pub async fn terminate(&mut self) -> ExitStatus {
         self.signal(Signal::SIGTERM);
         self.wait().await
     }
 
-    /// Waits for its end.
+    /// Waits until it ends.
     pub async fn wait(&mut self) -> ExitStatus {
         within(DEADLINE, "the program ends", async || match self.ended() {
             Some(status) => Ok(status),
-            None => Err(Seen::now(None, &self.output())),
+            None => Err(ProgramState::new(None, &self.output())),
         })
         .await
     }
 }
 
-/// What a failed wait shows.
+/// Shown by a failed wait.
 #[derive(Debug)]
 #[allow(
     dead_code,
     reason = "read through Debug, in the message of a failed wait"
 )]
-struct Seen {
+struct ProgramState {
     ended: Option<ExitStatus>,
     last_lines: Vec<String>,
 }
 
-impl Seen {
-    fn now(ended: Option<ExitStatus>, output: &[String]) -> Self {
+impl ProgramState {
+    fn new(ended: Option<ExitStatus>, output: &[String]) -> Self {
         Self {
             ended,
-            last_lines: output[output.len().saturating_sub(SHOWN)..].to_vec(),
+            last_lines: output[output.len().saturating_sub(MAX_SHOWN_LINES)..].to_vec(),
         }
     }
 }
 
 /// The same command, killed by the kernel if the test's thread ends without dropping it.
-fn tied(command: &Command) -> tokio::process::Command {
+fn with_pdeathsig(command: &Command) -> tokio::process::Command {
     let setpriv = std::path::Path::new("/usr/bin/setpriv");
     let mut tied = if setpriv.exists() {
         let mut tied = tokio::process::Command::new(setpriv);
@@ -186,7 +185,7 @@ fn collect(from: Option<impl AsyncRead + Unpin + Send + 'static>, to: &Arc<Mutex
     });
 }
 
-/// The status line of an answer.
+/// Status line of the response.
 async fn get(address: SocketAddr, path: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");

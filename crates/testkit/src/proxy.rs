@@ -1,7 +1,7 @@
-//! A network that fails as told, between the program and PostgreSQL or an HTTP peer.
+//! A network proxy that injects faults between the program and PostgreSQL or an HTTP peer.
 //!
-//! The promise: a fault happens exactly as named and only on this proxy's connections. It listens
-//! on a loopback port of its own and lives as long as the [`Proxy`].
+//! Promise: faults affect only this proxy's connections. It listens on a loopback port of its own
+//! and lives as long as the [`Proxy`].
 
 mod fault;
 mod pgwire;
@@ -22,7 +22,7 @@ use crate::wait::eventually;
 use fault::{Faults, Mode};
 use pgwire::Wire;
 
-/// Which way bytes flow.
+/// Direction of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the program to its peer.
@@ -31,24 +31,23 @@ pub enum Direction {
     ToClient,
 }
 
-/// On which side of a transaction's end the connection breaks.
+/// Where a COMMIT is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommitCut {
     /// The COMMIT never reaches the server: nothing is committed.
     BeforeServer,
-    /// The server has answered the COMMIT, but the program never hears it: its outcome is known
-    /// to the server alone.
+    /// The server has committed, but the program never gets the answer.
     BeforeAnswer,
 }
 
-/// What lies behind the proxy.
+/// Target of the proxy.
 #[derive(Debug, Clone)]
 enum Upstream {
     Tcp(String),
     Unix(PathBuf),
 }
 
-/// A proxy whose connections can be made to fail.
+/// A proxy that injects faults.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -93,26 +92,26 @@ impl Proxy {
         }
     }
 
-    /// Where the proxy listens.
+    /// Address that the proxy listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// How to connect to the database through the proxy.
     pub fn connect_options(&self) -> PgConnectOptions {
-        let behind = self.behind.as_ref().expect("this proxy is no database's");
+        let behind = self.behind.as_ref().expect("a proxy of a database");
         let mut url = behind.to_url_lossy();
         url.set_host(Some(&self.address.ip().to_string()))
             .expect("a URL with a host");
         url.set_port(Some(self.address.port()))
             .expect("a URL with a port");
-        // Unencrypted, for the proxy reads along.
+        // Unencrypted, as the proxy parses the protocol.
         PgConnectOptions::from_url(&url)
-            .expect("a URL as it was before")
+            .expect("a valid URL")
             .ssl_mode(PgSslMode::Disable)
     }
 
-    /// The URL of what is behind the proxy, through the proxy.
+    /// URL of the target through the proxy.
     pub fn url(&self) -> String {
         match self.behind {
             Some(_) => self.connect_options().to_url_lossy().to_string(),
@@ -120,60 +119,60 @@ impl Proxy {
         }
     }
 
-    /// Passes everything on, also on connections made before. Faults that are armed stay armed.
+    /// Forwards everything, on existing connections too. Armed cuts stay armed.
     pub fn pass(&self) {
         self.faults.set(Mode::Pass);
     }
 
-    /// Half-open: connections stay up, and whatever is sent disappears. What has disappeared stays
-    /// lost after [`Proxy::pass`].
-    pub fn swallow(&self) {
-        self.faults.set(Mode::Swallow);
+    /// Half-open connections: they stay up, and all bytes are discarded. Discarded bytes stay lost
+    /// after [`Proxy::pass`].
+    pub fn black_hole(&self) {
+        self.faults.set(Mode::BlackHole);
     }
 
-    /// Everything that arrives waits this long before it goes on.
+    /// Delays all bytes by this long.
     pub fn delay(&self, time: Duration) {
         self.faults.set(Mode::Delay(time));
     }
 
-    /// Everything goes on one byte at a time, each in a packet of its own.
+    /// Forwards one byte per packet.
     pub fn trickle(&self) {
         self.faults.set(Mode::Trickle);
     }
 
-    /// New connections are reset at once; those that are up stay up.
+    /// Resets new connections; existing ones stay up.
     pub fn refuse(&self) {
         self.faults.set(Mode::Refuse);
     }
 
-    /// Breaks all connections now.
+    /// Breaks all connections.
     pub fn cut(&self) {
         self.faults.cut_all();
     }
 
-    /// Breaks the connection over which the last of so many more bytes goes this way. Once.
+    /// Breaks a connection once, after this many more bytes in this direction.
     pub fn cut_after(&self, direction: Direction, bytes: u64) {
         self.faults.arm_budget(direction, bytes);
     }
 
-    /// Breaks the connection that next sends a COMMIT. Once.
+    /// Breaks, once, the next connection that sends a COMMIT.
     pub fn cut_at_commit(&self, side: CommitCut) {
         assert!(self.behind.is_some(), "only a database commits");
         self.faults.arm_commit(side);
     }
 
-    /// How many connections the proxy has broken.
+    /// Number of connections that the proxy has broken.
     pub fn cuts(&self) -> u64 {
         self.faults.cuts()
     }
 
-    /// How many connections are up.
+    /// Number of open connections.
     pub fn connections(&self) -> u64 {
         self.faults.open()
     }
 
-    /// Waits until the proxy has broken so many connections in all.
-    pub async fn has_cut(&self, connections: u64) {
+    /// Waits until the proxy has broken this many connections in total.
+    pub async fn wait_for_cuts(&self, connections: u64) {
         eventually("the proxy breaks connections", async || match self.cuts() {
             cuts if cuts >= connections => Ok(()),
             cuts => Err(format!("{cuts} of {connections}")),
@@ -189,7 +188,7 @@ impl Drop for Proxy {
 }
 
 async fn serve(listener: TcpListener, upstream: Upstream, faults: Arc<Faults>, postgres: bool) {
-    // Dropped with this task, and with it all connections.
+    // Dropped with this task, which closes all connections.
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -200,7 +199,7 @@ async fn serve(listener: TcpListener, upstream: Upstream, faults: Arc<Faults>, p
             continue;
         };
         if faults.mode() == Mode::Refuse {
-            // Closed without lingering, which resets the connection.
+            // Zero linger: closing resets the connection.
             let _ = client.set_zero_linger();
             continue;
         }

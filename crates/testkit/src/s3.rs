@@ -1,4 +1,4 @@
-//! An S3 server in the test's own process, with real signatures, that can go away and come back.
+//! An S3 server in the test process, with real signatures, that can be stopped and restarted.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// The name of the one account.
+/// Access key of the only account.
 pub const ACCESS_KEY_ID: &str = "tester";
-/// Its secret.
+/// Secret key of the account.
 pub const SECRET_ACCESS_KEY: &str = "not-so-secret";
-/// The bucket that is there from the beginning.
+/// The bucket that exists from the start.
 pub const BUCKET: &str = "exports";
 
-/// A server with one bucket, gone with the test.
+/// A server with one bucket; ends with the test.
 #[derive(Debug)]
 pub struct S3Server {
     root: TempDir,
@@ -41,17 +41,17 @@ impl S3Server {
         server
     }
 
-    /// Where it listens: `http://…`.
+    /// Base URL.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Where it keeps the bucket's objects, as files of the same names.
+    /// Directory of the bucket's objects, stored as files under their names.
     pub fn bucket(&self) -> PathBuf {
         self.root.path().join(BUCKET)
     }
 
-    /// What it keeps beside the buckets: uploads that are not finished.
+    /// Unfinished multipart uploads.
     pub fn unfinished(&self) -> Vec<String> {
         let names = std::fs::read_dir(self.root.path()).expect("the server's directory");
         names
@@ -66,7 +66,7 @@ impl S3Server {
             .collect()
     }
 
-    /// Goes away: nobody listens, and every connection breaks.
+    /// Stops listening and breaks every connection.
     pub async fn stop(&mut self) {
         if let Some(serving) = self.serving.take() {
             serving.abort();
@@ -74,8 +74,8 @@ impl S3Server {
         }
     }
 
-    /// Comes back under the same address with everything it had.
-    pub async fn come_back(&mut self) {
+    /// Starts again on the same address with the same data.
+    pub async fn restart(&mut self) {
         let listener = listen(self.address).await;
         self.serve(listener);
     }
@@ -83,7 +83,7 @@ impl S3Server {
     fn serve(&mut self, listener: TcpListener) {
         let service = service(self.root.path());
         self.serving = Some(tokio::spawn(async move {
-            // Ends with the task, and breaks every connection.
+            // Dropped with the task, which breaks every connection.
             let mut connections = JoinSet::new();
             loop {
                 let Ok((stream, _)) = listener.accept().await else {

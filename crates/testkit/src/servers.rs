@@ -1,27 +1,26 @@
 //! Real brokers for tests: NATS, RabbitMQ and Kafka, each started by the test process itself.
 //!
-//! The promise: a [`Server`] listens on free ports of the loopback address, keeps its data in a directory of its own,
-//! answers when [`Server::start`] returns, can be stopped, killed and started again with what it stored, and dies with the
-//! test process, however that ends. What a test needs comes from [`nats`], [`rabbitmq`] and [`kafka`]: one server per
-//! process, shared by its tests; a second one, for a single test at a time, from [`Kind::alone`]; a new one, which knows
-//! nobody's topics and ends with its test, from [`Kind::own`].
+//! Promise: a [`Server`] listens on free loopback ports, stores its data in a directory of its own, is ready when
+//! [`Server::start`] returns, can be stopped, killed and restarted with its data, and dies with the test process,
+//! however that ends. [`nats`], [`rabbitmq`] and [`kafka`] return the process's shared server; [`Kind::exclusive`] a
+//! second one that one test at a time may stop; [`Kind::dedicated`] a new, empty one that ends with its test.
 //!
-//! A server that is not installed is a printed skip; with `CI` set it is a failure. `scripts/setup` installs all three.
+//! If a server isn't installed, tests print a skip; with `CI` set they fail. `scripts/setup` installs all three.
 
 mod child;
 mod kafka;
 mod nats;
-mod place;
 mod rabbitmq;
+mod server_dir;
 
 use std::io::Write;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use child::Keeper;
-use place::Place;
-pub(crate) use place::free_port;
+use child::Supervisor;
+use server_dir::ServerDir;
+pub(crate) use server_dir::free_port;
 
-/// Which broker.
+/// Kind of broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// NATS with JetStream.
@@ -32,34 +31,34 @@ pub enum Kind {
     Kafka,
 }
 
-/// A broker that this process has started.
+/// A broker started by this process.
 #[derive(Debug)]
 pub struct Server {
     kind: Kind,
-    place: Place,
+    dir: ServerDir,
     url: String,
-    keeper: Keeper,
+    supervisor: Supervisor,
 }
 
-/// A server that one test has to itself, to stop and start it.
-pub type Alone = tokio::sync::MutexGuard<'static, Server>;
+/// A server that one test owns, so that it can stop and start it.
+pub type ExclusiveServer = tokio::sync::MutexGuard<'static, Server>;
 
-/// The process's NATS server; none if it is not installed.
+/// The process's NATS server; `None` if it isn't installed.
 pub async fn nats() -> Option<&'static Server> {
     Kind::Nats.shared().await
 }
 
-/// The process's RabbitMQ server; none if it is not installed.
+/// The process's RabbitMQ server; `None` if it isn't installed.
 pub async fn rabbitmq() -> Option<&'static Server> {
     Kind::Rabbitmq.shared().await
 }
 
-/// The process's Kafka server; none if it is not installed.
+/// The process's Kafka server; `None` if it isn't installed.
 pub async fn kafka() -> Option<&'static Server> {
     Kind::Kafka.shared().await
 }
 
-/// The servers of this process, by kind.
+/// Servers of this process, by kind.
 struct Slots {
     shared: tokio::sync::OnceCell<Option<Server>>,
     alone: tokio::sync::OnceCell<Option<tokio::sync::Mutex<Server>>>,
@@ -73,7 +72,7 @@ static SLOTS: [Slots; 3] = [const {
 }; 3];
 
 impl Kind {
-    /// The broker's name.
+    /// Name of the broker.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Nats => "nats",
@@ -89,21 +88,20 @@ impl Kind {
         server.as_ref()
     }
 
-    /// A server that is nobody else's until the guard is dropped, and that runs; none if it is not installed.
-    pub async fn alone(self) -> Option<Alone> {
+    /// A running server that belongs to the caller until the guard is dropped; `None` if it isn't installed.
+    pub async fn exclusive(self) -> Option<ExclusiveServer> {
         let slot = &SLOTS[self as usize].alone;
         let server = slot
             .get_or_init(async || self.launch().await.map(tokio::sync::Mutex::new))
             .await;
         let server = server.as_ref()?.lock().await;
-        // Whoever had it before may have failed half-way.
+        // The test before may have failed while it was stopped.
         server.start().await;
         Some(server)
     }
 
-    /// A new server for one test, without anything that others left there; it ends when it is dropped. None if it is not
-    /// installed.
-    pub async fn own(self) -> Option<Server> {
+    /// A new, empty server for one test; it ends when dropped. `None` if it isn't installed.
+    pub async fn dedicated(self) -> Option<Server> {
         self.launch().await
     }
 
@@ -113,7 +111,7 @@ impl Kind {
             .expect("launch a server")
     }
 
-    /// What is installed, or what is missing.
+    /// Installed version, or what is missing.
     fn version(self) -> Result<String, String> {
         match self {
             Self::Nats => nats::version(),
@@ -133,72 +131,72 @@ impl Server {
                     "{}: {missing}; scripts/setup installs it",
                     kind.name()
                 );
-                say_once(&format!("SKIPPED without {}: {missing}", kind.name()));
+                log_once(&format!("SKIPPED without {}: {missing}", kind.name()));
                 return None;
             }
         };
-        let place = Place::new(kind.name());
+        let dir = ServerDir::new(kind.name());
         let (url, commands) = match kind {
-            Kind::Nats => nats::commands(&place),
-            Kind::Rabbitmq => rabbitmq::commands(&place),
-            Kind::Kafka => kafka::commands(&place),
+            Kind::Nats => nats::commands(&dir),
+            Kind::Rabbitmq => rabbitmq::commands(&dir),
+            Kind::Kafka => kafka::commands(&dir),
         };
         let server = Self {
             kind,
             url,
-            keeper: Keeper::new(place.clone(), commands),
-            place,
+            supervisor: Supervisor::new(dir.clone(), commands),
+            dir,
         };
-        server.keeper.start(kind);
-        say_once(&format!("tests run against {version}"));
+        server.supervisor.start(kind);
+        log_once(&format!("tests run against {version}"));
         Some(server)
     }
 
-    /// Where it listens, as clients write it.
+    /// URL for clients.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Starts it, if it does not run; returns when it answers.
+    /// Starts it unless it is running; returns when it is ready.
     pub async fn start(&self) {
-        let (keeper, kind) = (self.keeper.clone(), self.kind);
-        tokio::task::spawn_blocking(move || keeper.start(kind))
+        let (supervisor, kind) = (self.supervisor.clone(), self.kind);
+        tokio::task::spawn_blocking(move || supervisor.start(kind))
             .await
             .expect("start a server");
     }
 
-    /// Asks it to end in order; returns when it is gone.
+    /// Shuts it down; returns when it has ended.
     pub async fn stop(&self) {
         self.end("TERM").await;
     }
 
-    /// Ends it without a word, as a crash does; returns when it is gone.
+    /// Kills it, as a crash does; returns when it has ended.
     pub async fn kill(&self) {
         self.end("KILL").await;
     }
 
     async fn end(&self, signal: &'static str) {
-        let keeper = self.keeper.clone();
-        tokio::task::spawn_blocking(move || keeper.end(signal))
+        let supervisor = self.supervisor.clone();
+        tokio::task::spawn_blocking(move || supervisor.end(signal))
             .await
             .expect("end a server");
     }
 
-    /// What it wrote to its log, for a test that failed.
+    /// Its log, for the message of a failed test.
     pub fn log(&self) -> String {
-        self.place.log()
+        self.dir.log()
     }
 }
 
-/// Past the capture of test output, so that it shows also when all is well; each line once.
-pub(crate) fn say_once(line: &str) {
-    static SAID: OnceLock<Mutex<Vec<String>>> = OnceLock::new();
-    let mut said = SAID
+/// Prints a line once per process, past the capture of test output.
+pub(crate) fn log_once(line: &str) {
+    static LOGGED: OnceLock<Mutex<Vec<String>>> = OnceLock::new();
+    let mut logged = LOGGED
         .get_or_init(Mutex::default)
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
-    if !said.iter().any(|earlier| earlier == line) {
+    if !logged.iter().any(|earlier| earlier == line) {
         let _ = writeln!(std::io::stderr(), "{line}");
-        said.push(line.to_owned());
+        logged.push(line.to_owned());
     }
 }

@@ -1,4 +1,4 @@
-//! Waiting for a state, with a deadline and a message that says what did not come true.
+//! Waits for a condition with a deadline; the failure message says what was expected and seen.
 //!
 //! ```no_run
 //! # use postrider_testkit::eventually;
@@ -16,26 +16,26 @@ use std::fmt::Debug;
 use std::panic::Location;
 use std::time::{Duration, Instant};
 
-/// Long enough for two busy cores; a test that works never waits so long.
+/// Long enough for two busy cores; a passing test never waits this long.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
-/// The pause between two looks grows from the first to the second.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
+/// First and longest poll interval.
+const POLL_INTERVALS: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
 
-/// What a look at the state can give: `bool`, `Option<T>`, or `Result<T, E>` whose error is the
-/// value last seen.
-pub trait Look {
-    /// What is gained when it has come true.
-    type Gain;
+/// Result of checking a condition: `bool`, `Option<T>`, or `Result<T, E>` whose error is the value
+/// last seen.
+pub trait Condition {
+    /// Value of a condition that holds.
+    type Output;
 
-    /// The gain, or what was seen instead.
-    fn gain(self) -> Result<Self::Gain, String>;
+    /// The value, or what was seen instead.
+    fn check(self) -> Result<Self::Output, String>;
 }
 
-impl Look for bool {
-    type Gain = ();
+impl Condition for bool {
+    type Output = ();
 
-    fn gain(self) -> Result<(), String> {
+    fn check(self) -> Result<(), String> {
         if self {
             Ok(())
         } else {
@@ -44,65 +44,65 @@ impl Look for bool {
     }
 }
 
-impl<T> Look for Option<T> {
-    type Gain = T;
+impl<T> Condition for Option<T> {
+    type Output = T;
 
-    fn gain(self) -> Result<T, String> {
+    fn check(self) -> Result<T, String> {
         self.ok_or_else(|| "None".to_owned())
     }
 }
 
-impl<T, E: Debug> Look for Result<T, E> {
-    type Gain = T;
+impl<T, E: Debug> Condition for Result<T, E> {
+    type Output = T;
 
-    fn gain(self) -> Result<T, String> {
+    fn check(self) -> Result<T, String> {
         self.map_err(|seen| format!("{seen:?}"))
     }
 }
 
-/// Looks again and again until it comes true; fails the test after [`DEADLINE`].
+/// Polls until the condition holds; fails the test after [`DEADLINE`].
 #[track_caller]
-pub fn eventually<L: Look>(
+pub fn eventually<C: Condition>(
     what: &str,
-    look: impl AsyncFnMut() -> L,
-) -> impl Future<Output = L::Gain> {
-    within(DEADLINE, what, look)
+    condition: impl AsyncFnMut() -> C,
+) -> impl Future<Output = C::Output> {
+    within(DEADLINE, what, condition)
 }
 
-/// The same with a deadline of one's own.
+/// Polls until the condition holds; fails the test after this deadline.
 #[track_caller]
-pub fn within<L: Look>(
+pub fn within<C: Condition>(
     deadline: Duration,
     what: &str,
-    look: impl AsyncFnMut() -> L,
-) -> impl Future<Output = L::Gain> {
-    wait(deadline, what, look, Location::caller())
+    condition: impl AsyncFnMut() -> C,
+) -> impl Future<Output = C::Output> {
+    wait(deadline, what, condition, Location::caller())
 }
 
-async fn wait<L: Look>(
+async fn wait<C: Condition>(
     deadline: Duration,
     what: &str,
-    mut look: impl AsyncFnMut() -> L,
-    asked_at: &Location<'_>,
-) -> L::Gain {
+    mut condition: impl AsyncFnMut() -> C,
+    caller: &Location<'_>,
+) -> C::Output {
     let end = Instant::now() + deadline;
-    let mut pause = PAUSES.0;
-    let mut seen = "nothing: the first look did not end".to_owned();
+    let mut pause = POLL_INTERVALS.0;
+    let mut seen = "nothing: the first check did not end".to_owned();
     loop {
         let left = end.saturating_duration_since(Instant::now());
-        // A look that hangs must not outlive the deadline either.
-        if let Ok(looked) = tokio::time::timeout(left, look()).await {
-            match looked.gain() {
-                Ok(gain) => return gain,
+        // A check that hangs must not outlive the deadline either.
+        if let Ok(checked) = tokio::time::timeout(left, condition()).await {
+            match checked.check() {
+                Ok(value) => return value,
                 Err(instead) => seen = instead,
             }
         }
         let left = end.saturating_duration_since(Instant::now());
         assert!(
             !left.is_zero(),
-            "not within {deadline:?}: {what} (last seen: {seen}; asked at {asked_at})"
+            "not within {deadline:?}: {what} (last seen: {seen}; called at {caller})"
         );
         tokio::time::sleep(pause.min(left)).await;
-        pause = (pause * 2).min(PAUSES.1);
+        pause = (pause * 2).min(POLL_INTERVALS.1);
     }
 }

@@ -1,6 +1,6 @@
 //! External text is always escaped.
 
-use postrider_testkit::browser::{DESK, PHONE};
+use postrider_testkit::browser::{DESKTOP, PHONE};
 use serde_json::json;
 
 use super::Fixture;
@@ -83,7 +83,7 @@ async fn hostile_text_in_every_field_stays_text() {
         &filtered,
         "/services/orders",
     ] {
-        for window in [DESK, PHONE] {
+        for window in [DESKTOP, PHONE] {
             fixture.page.window(window).await;
             fixture.open(path).await;
             if path != "/services/orders" {
@@ -121,7 +121,7 @@ async fn hostile_text_in_every_field_stays_text() {
     // What is refused, a browser notes in its log; that is no breach.
     let troubles: Vec<String> = fixture
         .page
-        .troubles()
+        .errors()
         .into_iter()
         .filter(|error| !error.contains("status of 4"))
         .collect();

@@ -1,6 +1,6 @@
 //! Every page opens without errors, works without JavaScript, fits a phone and refreshes itself.
 
-use postrider_testkit::browser::{DESK, PHONE};
+use postrider_testkit::browser::{DESKTOP, PHONE};
 use serde_json::json;
 
 use super::Fixture;
@@ -65,7 +65,7 @@ async fn every_page_opens_without_errors_in_light_and_dark_on_desktop_and_phone(
         return;
     };
     for (path, words) in pages(&letter) {
-        for (window, dark) in [(DESK, false), (PHONE, true)] {
+        for (window, dark) in [(DESKTOP, false), (PHONE, true)] {
             fixture.page.window(window).await;
             fixture.page.dark(dark).await;
             fixture.open_until(&path, &words).await;

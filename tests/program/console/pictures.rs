@@ -7,7 +7,7 @@ use std::{path::PathBuf, time::Duration};
 
 use postrider_testkit::{
     Program, TestDb,
-    browser::{self, DESK, PHONE, Page, Window},
+    browser::{self, DESKTOP, PHONE, Page, Window},
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -242,7 +242,7 @@ async fn console_shows_all_five_services_at_work() {
     })
     .await;
     walk(&fixture).await;
-    let troubles = fixture.page.troubles();
+    let troubles = fixture.page.errors();
     assert!(troubles.is_empty(), "{troubles:#?}");
 }
 
@@ -258,10 +258,10 @@ async fn walk(fixture: &Fixture) {
         ("alerts", "/alerts/board"),
         ("search", "/search?q=no-such-key"),
     ] {
-        fixture.picture(name, path, DESK, false).await;
+        fixture.picture(name, path, DESKTOP, false).await;
     }
     for (name, path) in [("overview-dark", "/"), ("dead-dark", "/dead")] {
-        fixture.picture(name, path, DESK, true).await;
+        fixture.picture(name, path, DESKTOP, true).await;
     }
     fixture.picture("overview-phone", "/", PHONE, false).await;
     fixture
@@ -274,7 +274,7 @@ async fn walk(fixture: &Fixture) {
     let letter = &dead["items"][0];
     let (table, id) = (letter["work_table"].as_str().unwrap(), &letter["id"]);
     fixture
-        .picture("letter", &format!("/dead/{table}/{id}"), DESK, false)
+        .picture("letter", &format!("/dead/{table}/{id}"), DESKTOP, false)
         .await;
     let aborted = fixture
         .serving
@@ -282,11 +282,11 @@ async fn walk(fixture: &Fixture) {
         .await;
     let key = aborted["items"][0]["idempotency_key"].as_str().unwrap();
     let timeline = format!("/trace/{key}");
-    fixture.picture("timeline", &timeline, DESK, false).await;
+    fixture.picture("timeline", &timeline, DESKTOP, false).await;
     fixture.page.follow("button[name=do][value=redrive]").await;
     fixture.keep("deed").await;
     fixture
-        .picture("confirm", "/dead?filter=service:orders", DESK, false)
+        .picture("confirm", "/dead?filter=service:orders", DESKTOP, false)
         .await;
     fixture.page.follow("button[value='redrive all']").await;
     fixture.keep("confirm").await;

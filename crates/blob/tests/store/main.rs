@@ -176,7 +176,7 @@ async fn an_outage_is_told_from_an_answer() {
     server.stop().await;
     let away = store.put(&key, Bytes::from("x")).await.unwrap_err();
     assert_eq!(fault(&away), Fault::Away, "{away:?}");
-    server.come_back().await;
+    server.restart().await;
     store.put(&key, Bytes::from("x")).await.unwrap();
     let mut stranger = Settings::directory(std::path::Path::new("/"));
     stranger.url = Some(format!("s3://{BUCKET}").parse().unwrap());

@@ -127,7 +127,7 @@ async fn a_silent_connection_delays_a_call_no_longer_than_its_deadline() {
         },
     );
     let before = batcher.call(1).await.unwrap();
-    proxy.swallow();
+    proxy.black_hole();
     let started = Instant::now();
     let error = batcher.call(1).await.unwrap_err();
     let waited = started.elapsed();

@@ -86,7 +86,7 @@ async fn cause(fault: Fault, proxy: &Proxy) {
         Fault::CutBeforeCommit => proxy.cut_at_commit(CommitCut::BeforeServer),
         Fault::CutAfterCommit => proxy.cut_at_commit(CommitCut::BeforeAnswer),
         Fault::Cut => proxy.cut(),
-        Fault::HalfOpen => proxy.swallow(),
+        Fault::HalfOpen => proxy.black_hole(),
         Fault::Refused => {
             proxy.refuse();
             proxy.cut();
@@ -98,7 +98,7 @@ async fn cause(fault: Fault, proxy: &Proxy) {
 
 async fn heal(fault: Fault, proxy: &Proxy) {
     match fault {
-        Fault::CutBeforeCommit | Fault::CutAfterCommit | Fault::Cut => proxy.has_cut(1).await,
+        Fault::CutBeforeCommit | Fault::CutAfterCommit | Fault::Cut => proxy.wait_for_cuts(1).await,
         // Longer than a lease.
         Fault::HalfOpen => {
             tokio::time::sleep(LEASE * 2).await;

@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
-use super::PATIENCE;
-use crate::servers::say_once;
+use super::CALL_TIMEOUT;
+use crate::servers::log_once;
 
-/// Under these names it is known.
+/// Known names of the binary.
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
 
-/// A shell puts the two ends where the browser looks for them: 3 to read from, 4 to write to.
+/// A shell maps the pipes to the file descriptors that the browser expects: 3 to read, 4 to write.
 const START: &str = r#"exec "$0" "$@" 3<&0 4>&1 1>/dev/null 2>&1 </dev/null"#;
 
 const FLAGS: [&str; 9] = [
@@ -28,11 +28,11 @@ const FLAGS: [&str; 9] = [
     "--disable-dev-shm-usage",
     "--disable-background-networking",
     "--hide-scrollbars",
-    // The pages under test are ours, and as root there is no sandbox.
+    // The pages under test are trusted, and root can't use the sandbox.
     "--no-sandbox",
 ];
 
-/// The one browser of this process.
+/// The browser of this process.
 #[derive(Debug)]
 pub(super) struct Pipe {
     writer: Mutex<ChildStdin>,
@@ -42,7 +42,7 @@ pub(super) struct Pipe {
     _profile: TempDir,
 }
 
-/// Started by the first test that needs it.
+/// Started on first use.
 pub(super) fn shared() -> Option<&'static Pipe> {
     static PIPE: OnceLock<Option<Pipe>> = OnceLock::new();
     static READER: OnceLock<()> = OnceLock::new();
@@ -54,7 +54,7 @@ pub(super) fn shared() -> Option<&'static Pipe> {
                 std::env::var_os("CI").is_none(),
                 "{missing}; scripts/setup installs it"
             );
-            say_once(&format!("SKIPPED without a browser: {missing}"));
+            log_once(&format!("SKIPPED without a browser: {missing}"));
             return None;
         };
         let (pipe, child) = Pipe::start(program);
@@ -64,7 +64,7 @@ pub(super) fn shared() -> Option<&'static Pipe> {
     let pipe = pipe.as_ref()?;
     READER.get_or_init(|| {
         let child = lock(&STARTED).take().expect("the browser");
-        // Tests have a runtime each; the browser outlives them all.
+        // The browser outlives the tests' runtimes.
         std::thread::Builder::new()
             .name("testkit-browser".to_owned())
             .spawn(move || pipe.read(child))
@@ -103,7 +103,7 @@ impl Pipe {
         (pipe, child)
     }
 
-    /// Asks the browser, or one of its pages, for something.
+    /// Calls a method of the browser or of one of its pages.
     pub async fn call(&self, session: Option<&str>, method: &str, parameters: Value) -> Value {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let mut message = json!({ "id": id, "method": method, "params": parameters });
@@ -117,15 +117,15 @@ impl Pipe {
         lock(&self.writer)
             .write_all(&bytes)
             .expect("the browser listens");
-        let answer = tokio::time::timeout(PATIENCE, answered).await;
+        let answer = tokio::time::timeout(CALL_TIMEOUT, answered).await;
         let answer = answer
-            .unwrap_or_else(|_| panic!("the browser does not answer {method}"))
-            .unwrap_or_else(|_| panic!("the browser is gone, asked for {method}"));
+            .unwrap_or_else(|_| panic!("the browser does not respond to {method}"))
+            .unwrap_or_else(|_| panic!("the browser ended during {method}"));
         assert!(answer["error"].is_null(), "{method}: {}", answer["error"]);
         answer["result"].clone()
     }
 
-    /// What a page has told so far.
+    /// Events of a page so far.
     pub fn events(&self, session: &str) -> Vec<Value> {
         lock(&self.events).get(session).cloned().unwrap_or_default()
     }
@@ -142,7 +142,7 @@ impl Pipe {
             bytes.clear();
             if let Some(id) = message["id"].as_u64() {
                 if let Some(answer) = lock(&self.waiting).remove(&id) {
-                    // Whoever asked may have failed meanwhile.
+                    // The caller may have failed meanwhile.
                     let _ = answer.send(message);
                 }
             } else if let Some(session) = message["sessionId"].as_str() {
@@ -150,7 +150,7 @@ impl Pipe {
                 events.entry(session.to_owned()).or_default().push(message);
             }
         }
-        // Whoever waits for an answer learns that none will come.
+        // Fails all pending calls.
         lock(&self.waiting).clear();
         let _ = child.wait();
     }

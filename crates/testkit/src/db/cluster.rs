@@ -1,4 +1,4 @@
-//! The private server of a test process: a copy of a cluster that is made once per machine.
+//! The private server of a test process: a copy of a cluster that is created once per machine.
 //!
 //! ```text
 //! <temp>/postrider-testkit-<uid>/cache-<version>     a fresh cluster, stopped
@@ -15,11 +15,11 @@ use nix::sys::signal::kill;
 use nix::unistd::{Pid, geteuid};
 use postrider_embedded::{Options, Postgres};
 
-/// To be raised when a cached cluster of an earlier form would not do.
-const FORM: u32 = 1;
+/// Increase it when the cached cluster must be created again.
+const CACHE_VERSION: u32 = 1;
 
-/// Nothing here outlives the tests, so nothing waits for the disk; and nothing happens by itself.
-/// Commits stay synchronous: a server that is killed and recovers must still have them.
+/// No data outlives the tests, so nothing waits for the disk, and no background work runs. Commits
+/// stay synchronous: they must survive a server that is killed and recovers.
 const SETTINGS: &[(&str, &str)] = &[
     ("fsync", "off"),
     ("full_page_writes", "off"),
@@ -45,7 +45,7 @@ pub(super) async fn start() -> Postgres {
         .expect("start the private server of the tests")
 }
 
-/// Deletes what dead test processes left.
+/// Deletes directories of dead test processes.
 pub(super) async fn sweep() {
     for entry in std::fs::read_dir(root()).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -56,7 +56,7 @@ pub(super) async fn sweep() {
             continue;
         };
         let gone = kill(Pid::from_raw(owner), None) == Err(Errno::ESRCH);
-        // Another process may be sweeping the same; whoever comes second finds nothing.
+        // Another process may be removing it, too.
         if gone && postrider_embedded::remove(&entry.path()).await.is_ok() {
             let _ = std::fs::remove_dir_all(entry.path());
         }
@@ -71,11 +71,11 @@ fn options(dir: &Path) -> Options {
         })
 }
 
-/// The directory of all runs; it must be ours alone, for it lies in a place open to everybody.
+/// Directory of all runs. It must belong to this user, as the temporary directory is world-writable.
 fn root() -> PathBuf {
     let own = geteuid();
     let root = std::env::temp_dir().join(format!("postrider-testkit-{own}"));
-    // Under root the server runs as somebody else, who must pass through.
+    // Under root the server runs as another user, who must be able to traverse it.
     let mode = if own.is_root() { 0o711 } else { 0o700 };
     let _ = DirBuilder::new().mode(mode).create(&root);
     let metadata = std::fs::symlink_metadata(&root).expect("a directory for the tests");
@@ -88,13 +88,13 @@ fn root() -> PathBuf {
     root
 }
 
-/// A stopped cluster to copy, made by the first process that needs it.
+/// A stopped cluster to copy, created by the first process that needs it.
 async fn cache(root: &Path) -> PathBuf {
     let installed = postrider_embedded::installations().await;
     let version = installed
         .first()
         .map_or("none", |installation| &installation.version);
-    let cache = root.join(format!("cache-{FORM}-{version}"));
+    let cache = root.join(format!("cache-{CACHE_VERSION}-{version}"));
     let lock = File::create(root.join("cache.lock")).expect("the lock of the cached cluster");
     lock.lock().expect("lock the cached cluster");
     if !cache.exists() {
@@ -111,7 +111,7 @@ async fn cache(root: &Path) -> PathBuf {
     cache
 }
 
-/// Copies with owners and permissions, which the standard library does not.
+/// Copies with owners and permissions, which the standard library doesn't.
 fn copy(from: &Path, to: &Path) {
     let status = Command::new("cp")
         .arg("-a")

@@ -1,7 +1,7 @@
-//! The one server of a test process, and the janitor that drops what tests have done with.
+//! The server of a test process, and the janitor that drops databases of finished tests.
 //!
-//! Each test has a runtime that ends with the test, so the server and the janitor live on threads
-//! of their own.
+//! Each test's runtime ends with the test, so the server and the janitor run on threads of their
+//! own.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,11 +14,11 @@ use tokio::sync::{OnceCell, mpsc};
 use super::cluster;
 use crate::wait::within;
 
-/// The server to use instead of a private one.
+/// URL of a server to use instead of a private one.
 const VARIABLE: &str = "POSTRIDER_TEST_DATABASE_URL";
-/// How the names of all test databases start; then come the process's run and a number.
+/// Prefix of test database names; followed by the run's id and a number.
 const PREFIX: &str = "postrider_test_";
-/// "The source database is being accessed by other users": somebody is just leaving it.
+/// "The source database is being accessed by other users": a connection is just closing.
 const OBJECT_IN_USE: &str = "55006";
 
 static SERVER: OnceCell<Server> = OnceCell::const_new();
@@ -34,13 +34,13 @@ pub(super) struct Server {
     run: u64,
     counter: AtomicU64,
     discarded: mpsc::UnboundedSender<String>,
-    /// Held so that the private server lives as long as the process.
+    /// Keeps the private server alive as long as the process.
     _private: Option<Postgres>,
 }
 
 impl Server {
     async fn start() -> Self {
-        // Half of a random number: enough to be unique among the runs on one server.
+        // 64 random bits: unique among the runs on one server.
         let run = uuid::Uuid::new_v4().as_u64_pair().0;
         let (options, private) = match std::env::var(VARIABLE) {
             Ok(url) => {
@@ -76,15 +76,15 @@ impl Server {
         &self.options
     }
 
-    /// A name that no other database has.
+    /// A unique database name.
     pub(super) fn new_name(&self) -> String {
         let number = self.counter.fetch_add(1, Ordering::Relaxed);
         format!("{PREFIX}{:016x}_{number}", self.run)
     }
 
-    /// Makes a database as a copy of another one.
+    /// Creates a database as a copy of another one.
     pub(super) async fn copy(&self, template: &str, name: &str) {
-        // Copying files is several times faster than the default of copying through the log.
+        // FILE_COPY is several times faster than the default WAL_LOG.
         let sql = format!("CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY");
         within(
             crate::wait::DEADLINE,
@@ -102,21 +102,21 @@ impl Server {
         .await;
     }
 
-    /// Lets nobody into a finished template: a connection there would stop the next copy.
+    /// Forbids connections to a finished template: one would block the next copy.
     pub(super) async fn seal(&self, name: &str) {
         let sql = format!("ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false");
         self.admin(&sql).await.expect("close the template");
     }
 
-    /// Has a database dropped, some time soon.
+    /// Has the janitor drop a database.
     pub(super) fn discard(&self, name: String) {
-        // Without a janitor the databases of this run wait for the next run.
+        // Without a janitor, the next run drops the databases of this one.
         let _ = self.discarded.send(name);
     }
 
     async fn admin(&self, sql: &str) -> Result<(), sqlx::Error> {
         let mut connection = PgConnection::connect_with(&self.options).await?;
-        // All names in here were made by `new_name`.
+        // All names come from `new_name`.
         sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))
             .execute(&mut connection)
             .await?;
@@ -127,7 +127,7 @@ impl Server {
 struct Janitor {
     options: PgConnectOptions,
     run: u64,
-    /// The server outlives this process, and so would its databases.
+    /// The server outlives this process, so its databases must be dropped.
     shared: bool,
 }
 
@@ -150,7 +150,7 @@ impl Janitor {
                 eprintln!("could not drop the databases of earlier test runs: {error}");
             }
             while let Some(name) = inbox.recv().await {
-                // A test may have killed this very connection, or the server.
+                // A test may have killed this connection or the server.
                 if drop_database(&mut connection, &name).await.is_err()
                     && let Ok(fresh) = PgConnection::connect_with(&self.options).await
                 {
@@ -161,7 +161,7 @@ impl Janitor {
         });
     }
 
-    /// Drops what dead runs left on a shared server. A living run holds the lock of its number.
+    /// Drops databases of dead runs on a shared server. A live run holds the advisory lock of its id.
     async fn sweep(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         sqlx::query("SELECT pg_advisory_lock($1)")
             .bind(self.run.cast_signed())
@@ -201,7 +201,7 @@ impl Janitor {
     }
 }
 
-/// The run in `postrider_test_<16 hex digits>_<number>`; nothing else is ours to drop.
+/// Run id in `postrider_test_<16 hex digits>_<number>`; other databases are never dropped.
 fn run_of(name: &str) -> Option<u64> {
     let (run, number) = name.strip_prefix(PREFIX)?.split_once('_')?;
     number.parse::<u64>().ok()?;

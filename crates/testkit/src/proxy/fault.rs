@@ -1,4 +1,4 @@
-//! The faults of one proxy, as its connections see them.
+//! Faults of a proxy, shared with its connections.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,12 +8,12 @@ use tokio::sync::watch;
 
 use super::{CommitCut, Direction};
 
-/// What happens to bytes and to new connections until told otherwise.
+/// Current treatment of bytes and new connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Mode {
     #[default]
     Pass,
-    Swallow,
+    BlackHole,
     Delay(Duration),
     Trickle,
     Refuse,
@@ -23,7 +23,7 @@ pub(super) enum Mode {
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     mode: watch::Sender<Mode>,
-    /// Raised to break all connections that were up.
+    /// Incremented to break all open connections.
     generation: watch::Sender<u64>,
     budget: Mutex<Option<(Direction, u64)>>,
     commit: Mutex<Option<CommitCut>>,
@@ -52,7 +52,7 @@ impl Faults {
         *lock(&self.budget) = Some((direction, bytes));
     }
 
-    /// How many of these bytes may pass before the connection breaks; none if all may.
+    /// How many of these bytes to forward before the connection breaks; `None`: all.
     pub(super) fn spend(&self, direction: Direction, bytes: usize) -> Option<usize> {
         let mut budget = lock(&self.budget);
         match &mut *budget {
@@ -74,7 +74,7 @@ impl Faults {
         *lock(&self.commit) = Some(side);
     }
 
-    /// Takes the fault that waits for a COMMIT; the next one passes.
+    /// Takes the armed COMMIT fault, if any.
     pub(super) fn take_commit(&self) -> Option<CommitCut> {
         lock(&self.commit).take()
     }
@@ -91,7 +91,7 @@ impl Faults {
         self.open.load(Ordering::SeqCst)
     }
 
-    /// Counts a connection as long as the guard lives.
+    /// Counts a connection while the guard lives.
     pub(super) fn opened(&self) -> Open<'_> {
         self.open.fetch_add(1, Ordering::SeqCst);
         Open(self)

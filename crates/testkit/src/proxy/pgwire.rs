@@ -1,29 +1,29 @@
-//! Just enough of PostgreSQL's protocol to see a COMMIT go by, and its answer.
+//! Just enough of the PostgreSQL protocol to detect a COMMIT and its response.
 //!
-//! A message is a type byte, a length and a body; only the first ones of a client have no type.
-//! A COMMIT is a simple query, or a statement that was prepared as one and is bound.
+//! A message is a type byte, a length and a body; startup messages have no type. A COMMIT is a simple
+//! query, or a bind of a statement that was prepared as one.
 
 use std::collections::HashSet;
 
 const SSL_REQUEST: u32 = 80_877_103;
 const GSS_REQUEST: u32 = 80_877_104;
 
-/// What has gone over one connection.
+/// Protocol state of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Wire {
     client: Frames,
     server: Frames,
     started: bool,
-    /// Answers of one bare byte that the server owes to requests for encryption.
+    /// Pending one-byte responses to encryption requests.
     bare_answers: usize,
-    /// Names of prepared statements that commit; the unnamed one is "".
+    /// Names of prepared statements that commit; "" is the unnamed one.
     commits: HashSet<Vec<u8>>,
     withholding: bool,
 }
 
 impl Wire {
-    /// Where in this chunk of the client's bytes the first message begins that commits, if one
-    /// ends in it. (The server cannot act on a message before its last byte.)
+    /// Offset of the first committing message that ends in this chunk of the client's bytes. (The
+    /// server can't act on a message before its last byte.)
     pub(super) fn commit_in(&mut self, chunk: &[u8]) -> Option<usize> {
         let mut found = None;
         let mut start = 0;
@@ -40,7 +40,7 @@ impl Wire {
         found
     }
 
-    /// Whether this chunk of the server's bytes ends the answer to a COMMIT, or to a failed one.
+    /// Whether this chunk of the server's bytes completes the response to a COMMIT, failed or not.
     pub(super) fn commit_answered_in(&mut self, chunk: &[u8]) -> bool {
         let mut answered = false;
         for byte in chunk {
@@ -61,7 +61,7 @@ impl Wire {
         answered
     }
 
-    /// Keeps the server's answers from the client from now on.
+    /// Withholds the server's responses from now on.
     pub(super) fn withhold(&mut self) {
         self.withholding = true;
     }
@@ -101,7 +101,7 @@ impl Wire {
     }
 }
 
-/// Whether one of the statements in a text is a COMMIT.
+/// Whether one of these statements is a COMMIT.
 fn commits(sql: &[u8]) -> bool {
     String::from_utf8_lossy(sql)
         .split(';')
@@ -109,7 +109,7 @@ fn commits(sql: &[u8]) -> bool {
         .any(|word| word.eq_ignore_ascii_case("commit") || word.eq_ignore_ascii_case("end"))
 }
 
-/// Puts the messages of one direction together, byte by byte.
+/// Assembles the messages of one direction.
 #[derive(Debug, Default)]
 struct Frames {
     message: Vec<u8>,
@@ -120,7 +120,7 @@ impl Frames {
         self.message.is_empty()
     }
 
-    /// The message that this byte completes, if it does.
+    /// The message that this byte completes, if any.
     fn push(&mut self, byte: u8, typed: bool) -> Option<Vec<u8>> {
         self.message.push(byte);
         let before_length = usize::from(typed);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_simple_commit_is_seen_where_it_begins() {
+    fn a_simple_commit_is_found_at_its_start() {
         let mut wire = started();
         let insert = message(b'Q', b"INSERT INTO t VALUES ('commit')\0");
         assert_eq!(wire.commit_in(&insert), None);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_in_pieces_is_seen_with_its_last_byte() {
+    fn a_split_commit_is_found_at_its_last_byte() {
         let mut wire = started();
         let commit = message(b'Q', b"COMMIT\0");
         let (last, first) = commit.split_last().unwrap();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prepared_commit_is_seen_when_it_is_bound() {
+    fn a_prepared_commit_is_found_at_its_bind() {
         let mut wire = started();
         assert_eq!(wire.commit_in(&message(b'P', b"s1\0COMMIT\0\0\0")), None);
         assert_eq!(wire.commit_in(&message(b'B', b"\0s2\0")), None);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_to_a_commit_is_told_from_others() {
+    fn the_response_to_a_commit_is_recognized() {
         let mut wire = started();
         assert!(!wire.commit_answered_in(&message(b'C', b"INSERT 0 1\0")));
         assert!(wire.commit_answered_in(&message(b'C', b"COMMIT\0")));

@@ -1,4 +1,4 @@
-//! One connection: two pumps, and the faults that stop them.
+//! One connection: forwards bytes both ways and applies faults.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -12,7 +12,7 @@ use super::{CommitCut, Direction};
 /// The connection was broken on purpose.
 struct Cut;
 
-/// Carries bytes both ways until both sides have finished or a fault breaks the connection.
+/// Forwards bytes both ways until both sides have finished or a fault breaks the connection.
 pub(super) async fn run(
     client: (impl AsyncRead + Unpin, impl AsyncWrite + Unpin),
     server: (impl AsyncRead + Unpin, impl AsyncWrite + Unpin),
@@ -58,13 +58,13 @@ async fn pump(
 ) -> Result<(), Cut> {
     let mut buffer = vec![0; 16 * 1024];
     loop {
-        // An error on either side is the end of this direction, as an orderly end is.
+        // A read error ends this direction, like an orderly close.
         let read = from.read(&mut buffer).await.unwrap_or(0);
         if read == 0 {
             let _ = to.shutdown().await;
             return Ok(());
         }
-        let step = look(&buffer[..read], direction, faults, wire);
+        let step = plan_chunk(&buffer[..read], direction, faults, wire);
         let sent = send(&mut to, &buffer[..step.pass], faults.mode()).await;
         if step.cut {
             return Err(Cut);
@@ -75,13 +75,18 @@ async fn pump(
     }
 }
 
-/// How much of a chunk goes on, and whether the connection breaks after it.
+/// How much of a chunk to forward, and whether to break the connection after it.
 struct Step {
     pass: usize,
     cut: bool,
 }
 
-fn look(chunk: &[u8], direction: Direction, faults: &Faults, wire: Option<&Mutex<Wire>>) -> Step {
+fn plan_chunk(
+    chunk: &[u8],
+    direction: Direction,
+    faults: &Faults,
+    wire: Option<&Mutex<Wire>>,
+) -> Step {
     if let Some(wire) = wire {
         let mut wire = wire.lock().unwrap_or_else(PoisonError::into_inner);
         match direction {
@@ -94,7 +99,7 @@ fn look(chunk: &[u8], direction: Direction, faults: &Faults, wire: Option<&Mutex
                                 cut: true,
                             };
                         }
-                        // From now on the server's answers stay here.
+
                         Some(CommitCut::BeforeAnswer) => wire.withhold(),
                         None => {}
                     }
@@ -123,7 +128,7 @@ fn look(chunk: &[u8], direction: Direction, faults: &Faults, wire: Option<&Mutex
 async fn send(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8], mode: Mode) -> std::io::Result<()> {
     match mode {
         Mode::Pass | Mode::Refuse => to.write_all(bytes).await,
-        Mode::Swallow => Ok(()),
+        Mode::BlackHole => Ok(()),
         Mode::Delay(time) => {
             tokio::time::sleep(time).await;
             to.write_all(bytes).await
@@ -131,7 +136,7 @@ async fn send(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8], mode: Mode) -> s
         Mode::Trickle => {
             for byte in bytes {
                 to.write_all(std::slice::from_ref(byte)).await?;
-                // The other side gets the chance to read it alone.
+                // Let the other side read it alone.
                 tokio::task::yield_now().await;
             }
             Ok(())

@@ -1,5 +1,5 @@
-//! The processes of a server: started, watched and ended from one thread that lives as long as the test process, because
-//! the kernel ends a child when the *thread* that started it is gone.
+//! Supervises the processes of a server from one thread that lives as long as the test process: with PDEATHSIG, the
+//! kernel kills a child when the *thread* that started it ends.
 
 use std::fs::File;
 use std::process::{Child, Command, Stdio};
@@ -10,86 +10,90 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::Kind;
-use super::place::Place;
+use super::server_dir::ServerDir;
 
-/// Long enough for a Java machine on a busy computer.
+/// Long enough for a JVM on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(120);
-const PAUSE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How a server is started: helpers first, the server last.
+/// Commands that start a server, helpers first.
 pub(super) struct Commands {
     pub helpers: Vec<Vec<String>>,
     pub server: Vec<String>,
     pub env: Vec<(&'static str, String)>,
-    /// Does it answer? Asked until it says yes, with what it has logged since this start.
+    /// Readiness check; gets what the server has logged since this start.
     pub ready: Box<dyn Fn(&str) -> bool + Send>,
 }
 
-enum Order {
+enum Request {
     Start(Kind),
     End(&'static str),
 }
 
-/// A handle to the thread that owns the processes.
+/// Handle of the thread that owns the processes.
 #[derive(Debug, Clone)]
-pub(super) struct Keeper {
-    orders: Sender<(Order, Sender<Result<(), String>>)>,
+pub(super) struct Supervisor {
+    orders: Sender<(Request, Sender<Result<(), String>>)>,
 }
 
-impl Keeper {
-    pub fn new(place: Place, commands: Commands) -> Self {
+impl Supervisor {
+    pub fn new(dir: ServerDir, commands: Commands) -> Self {
         let (orders, inbox) = channel();
         std::thread::Builder::new()
             .name("testkit-broker".to_owned())
-            .spawn(move || keep(&place, &commands, &inbox))
+            .spawn(move || supervise(&dir, &commands, &inbox))
             .expect("start a broker's thread");
         Self { orders }
     }
 
     pub fn start(&self, kind: Kind) {
-        self.order(Order::Start(kind));
+        self.request(Request::Start(kind));
     }
 
     pub fn end(&self, signal: &'static str) {
-        self.order(Order::End(signal));
+        self.request(Request::End(signal));
     }
 
-    fn order(&self, order: Order) {
-        let (answer, answered) = channel();
+    fn request(&self, request: Request) {
+        let (reply, result) = channel();
         self.orders
-            .send((order, answer))
+            .send((request, reply))
             .expect("a broker's thread");
-        if let Err(problem) = answered.recv().expect("an answer of a broker's thread") {
+        if let Err(problem) = result.recv().expect("a reply of the broker's thread") {
             panic!("{problem}");
         }
     }
 }
 
-fn keep(place: &Place, commands: &Commands, inbox: &Receiver<(Order, Sender<Result<(), String>>)>) {
+fn supervise(
+    dir: &ServerDir,
+    commands: &Commands,
+    inbox: &Receiver<(Request, Sender<Result<(), String>>)>,
+) {
     let mut helpers = Vec::new();
     let mut server: Option<Child> = None;
-    while let Ok((order, answer)) = inbox.recv() {
-        let done = match order {
-            Order::Start(kind) => start(place, commands, &mut helpers, &mut server, kind),
-            Order::End(signal) => {
+    while let Ok((request, reply)) = inbox.recv() {
+        let done = match request {
+            Request::Start(kind) => start(dir, commands, &mut helpers, &mut server, kind),
+            Request::End(signal) => {
                 if let Some(mut child) = server.take() {
                     end(&mut child, signal);
                 }
                 Ok(())
             }
         };
-        // Whoever asked may have failed meanwhile.
-        let _ = answer.send(done);
+        // The caller may have failed meanwhile.
+        let _ = reply.send(done);
     }
-    // Nobody can ask any more.
+    // All handles are gone.
     for child in server.iter_mut().chain(&mut helpers) {
         end(child, "KILL");
     }
-    let _ = std::fs::remove_dir_all(place.dir());
+    let _ = std::fs::remove_dir_all(dir.dir());
 }
 
 fn start(
-    place: &Place,
+    dir: &ServerDir,
     commands: &Commands,
     helpers: &mut Vec<Child>,
     server: &mut Option<Child>,
@@ -100,44 +104,44 @@ fn start(
         return Ok(());
     }
     if helpers.is_empty() {
-        for words in &commands.helpers {
-            helpers.push(spawn(place, words, &commands.env)?);
+        for argv in &commands.helpers {
+            helpers.push(spawn(dir, argv, &commands.env)?);
         }
     }
-    let before = place.log().len();
-    let mut child = spawn(place, &commands.server, &commands.env)?;
+    let before = dir.log().len();
+    let mut child = spawn(dir, &commands.server, &commands.env)?;
     let end = Instant::now() + DEADLINE;
-    while !(commands.ready)(place.log().get(before..).unwrap_or_default()) {
+    while !(commands.ready)(dir.log().get(before..).unwrap_or_default()) {
         let name = kind.name();
         if let Ok(Some(status)) = child.try_wait() {
-            return Err(format!("{name} ended with {status}:\n{}", place.log()));
+            return Err(format!("{name} ended with {status}:\n{}", dir.log()));
         }
         if Instant::now() > end {
-            return Err(format!("{name} does not answer:\n{}", place.log()));
+            return Err(format!("{name} is not ready:\n{}", dir.log()));
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(POLL_INTERVAL);
     }
     *server = Some(child);
     Ok(())
 }
 
-fn spawn(place: &Place, words: &[String], env: &[(&str, String)]) -> Result<Child, String> {
+fn spawn(dir: &ServerDir, argv: &[String], env: &[(&str, String)]) -> Result<Child, String> {
     let log = File::options()
         .create(true)
         .append(true)
-        .open(place.dir().join("log"))
+        .open(dir.dir().join("log"))
         .map_err(|error| format!("a broker's log: {error}"))?;
     let errors = log.try_clone().map_err(|error| error.to_string())?;
     Command::new("setpriv")
         .args(["--pdeathsig", "KILL"])
-        .args(words)
+        .args(argv)
         .envs(env.iter().map(|(name, value)| (name, value)))
-        .current_dir(place.dir())
+        .current_dir(dir.dir())
         .stdin(Stdio::null())
         .stdout(log)
         .stderr(errors)
         .spawn()
-        .map_err(|error| format!("setpriv {words:?}: {error}"))
+        .map_err(|error| format!("setpriv {argv:?}: {error}"))
 }
 
 fn end(child: &mut Child, signal: &str) {
@@ -149,6 +153,6 @@ fn end(child: &mut Child, signal: &str) {
         if Instant::now() > deadline {
             let _ = child.kill();
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

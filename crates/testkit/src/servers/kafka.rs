@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use super::child::Commands;
-use super::place::{Place, cached, free_port};
+use super::server_dir::{ServerDir, cached, free_port};
 
-/// As in `scripts/kafka/pom.xml`; `scripts/setup` puts jars and a formatted storage there.
+/// Same as in `scripts/kafka/pom.xml`; `scripts/setup` installs the jars and a formatted storage directory.
 const VERSION: &str = "3.9.1";
 const STARTED: &str = "Kafka Server started";
 
@@ -29,13 +29,13 @@ pub(super) fn version() -> Result<String, String> {
     Ok(format!("Apache Kafka {VERSION}"))
 }
 
-pub(super) fn commands(place: &Place) -> (String, Commands) {
+pub(super) fn commands(dir: &ServerDir) -> (String, Commands) {
     let (port, controller) = (free_port(), free_port());
     let installation = installation();
     let copied = Command::new("cp")
         .arg("-a")
         .arg(installation.join("storage"))
-        .arg(place.dir().join("data"))
+        .arg(dir.dir().join("data"))
         .status();
     assert!(
         copied.is_ok_and(|status| status.success()),
@@ -63,11 +63,11 @@ num.io.threads=4
 log.cleaner.enable=false
 controlled.shutdown.enable=false
 ",
-        data = place.path("data"),
+        data = dir.path("data"),
     );
-    let config = place.write("server.properties", &config);
-    let logging = place.write("log4j.properties", LOGGING);
-    let words = [
+    let config = dir.write("server.properties", &config);
+    let logging = dir.write("log4j.properties", LOGGING);
+    let argv = [
         "java",
         "-Xmx384m",
         "-Xms64m",
@@ -82,9 +82,9 @@ controlled.shutdown.enable=false
     ];
     let commands = Commands {
         helpers: Vec::new(),
-        server: words.map(str::to_owned).to_vec(),
+        server: argv.map(str::to_owned).to_vec(),
         env: Vec::new(),
-        // It listens long before it serves.
+        // It listens long before it is ready.
         ready: Box::new(|log| log.contains(STARTED)),
     };
     (format!("kafka://127.0.0.1:{port}"), commands)

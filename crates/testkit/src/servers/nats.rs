@@ -7,9 +7,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::child::Commands;
-use super::place::{Place, cached, free_port};
+use super::server_dir::{ServerDir, cached, free_port};
 
-/// As in `scripts/nats/install`.
+/// Same as in `scripts/nats/install`.
 const VERSION: &str = "2.11.10";
 
 fn program() -> PathBuf {
@@ -24,13 +24,13 @@ pub(super) fn version() -> Result<String, String> {
     Ok(String::from_utf8_lossy(&answer.stdout).trim().to_owned())
 }
 
-pub(super) fn commands(place: &Place) -> (String, Commands) {
+pub(super) fn commands(dir: &ServerDir) -> (String, Commands) {
     let (port, program) = (free_port(), program().display().to_string());
-    let words = [
+    let argv = [
         &*program,
         "-js",
         "-sd",
-        &place.path("data"),
+        &dir.path("data"),
         "-a",
         "127.0.0.1",
         "-p",
@@ -38,15 +38,15 @@ pub(super) fn commands(place: &Place) -> (String, Commands) {
     ];
     let commands = Commands {
         helpers: Vec::new(),
-        server: words.map(str::to_owned).to_vec(),
+        server: argv.map(str::to_owned).to_vec(),
         env: Vec::new(),
-        ready: Box::new(move |_| greets(port)),
+        ready: Box::new(move |_| is_ready(port)),
     };
     (format!("nats://127.0.0.1:{port}"), commands)
 }
 
-/// A server that is ready says so to whoever connects, and that it has JetStream.
-fn greets(port: u16) -> bool {
+/// A ready server announces JetStream to a new connection.
+fn is_ready(port: u16) -> bool {
     let Ok(stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else {
         return false;
     };

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::child::Commands;
-use super::place::{Place, free_port};
+use super::server_dir::{ServerDir, free_port};
 
-/// The script itself: the one on the path insists on a system user.
+/// The script itself: the one on the PATH requires a system user.
 const SCRIPT: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
 
 pub(super) fn version() -> Result<String, String> {
@@ -23,13 +23,13 @@ pub(super) fn version() -> Result<String, String> {
     Ok(name.unwrap_or_else(|| "rabbitmq_server".to_owned()))
 }
 
-pub(super) fn commands(place: &Place) -> (String, Commands) {
+pub(super) fn commands(dir: &ServerDir) -> (String, Commands) {
     let (port, mapper, distribution) = (free_port(), free_port(), free_port());
-    let config = place.write(
+    let config = dir.write(
         "rabbitmq.conf",
         &format!("listeners.tcp.1 = 127.0.0.1:{port}\nloopback_users = none\n"),
     );
-    let plugins = place.write("enabled_plugins", "[].\n");
+    let plugins = dir.write("enabled_plugins", "[].\n");
     let epmd = [
         "epmd",
         "-address",
@@ -41,32 +41,32 @@ pub(super) fn commands(place: &Place) -> (String, Commands) {
         helpers: vec![epmd.map(str::to_owned).to_vec()],
         server: vec![SCRIPT.to_owned()],
         env: vec![
-            ("HOME", place.path("")),
-            // Replaces the script by the node itself, so that its death is ours to arrange.
+            ("HOME", dir.path("")),
+            // Replaces the script by the node's process, so that a signal reaches the node.
             ("RUNNING_UNDER_SYSTEMD", "1".to_owned()),
             ("ERL_EPMD_PORT", mapper.to_string()),
             ("RABBITMQ_NODENAME", format!("t{port}@localhost")),
             ("RABBITMQ_DIST_PORT", distribution.to_string()),
             ("RABBITMQ_CONFIG_FILE", config),
             ("RABBITMQ_ENABLED_PLUGINS_FILE", plugins),
-            ("RABBITMQ_CONF_ENV_FILE", place.path("no-env")),
-            ("RABBITMQ_MNESIA_BASE", place.path("data")),
+            ("RABBITMQ_CONF_ENV_FILE", dir.path("no-env")),
+            ("RABBITMQ_MNESIA_BASE", dir.path("data")),
             ("RABBITMQ_LOGS", "-".to_owned()),
-            ("RABBITMQ_LOG_BASE", place.path("logs")),
-            ("RABBITMQ_PID_FILE", place.path("pid")),
-            // Busy waiting of idle schedulers would take the cores from the tests.
+            ("RABBITMQ_LOG_BASE", dir.path("logs")),
+            ("RABBITMQ_PID_FILE", dir.path("pid")),
+            // Idle schedulers must not busy-wait: the tests need the cores.
             (
                 "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
                 "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none".to_owned(),
             ),
         ],
-        ready: Box::new(move |_| greets(port)),
+        ready: Box::new(move |_| is_ready(port)),
     };
     (format!("amqp://guest:guest@127.0.0.1:{port}/%2f"), commands)
 }
 
-/// A server that is ready answers the protocol's header with a frame.
-fn greets(port: u16) -> bool {
+/// A ready server replies to the protocol header with a frame.
+fn is_ready(port: u16) -> bool {
     let Ok(mut stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else {
         return false;
     };

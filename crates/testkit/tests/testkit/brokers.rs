@@ -1,4 +1,4 @@
-//! Brokers for tests: they answer, come back with their data's place, and leave nothing behind.
+//! Brokers: ready after start, restartable on the same address, and removed at the end.
 
 use std::net::TcpStream;
 
@@ -13,8 +13,9 @@ fn address(server: &Server) -> String {
 }
 
 #[tokio::test]
-async fn a_server_of_ones_own_is_another_one_and_ends_with_its_test() {
-    let (Some(shared), Some(own)) = (Kind::Nats.shared().await, Kind::Nats.own().await) else {
+async fn a_dedicated_server_is_a_new_one_and_ends_with_its_test() {
+    let (Some(shared), Some(own)) = (Kind::Nats.shared().await, Kind::Nats.dedicated().await)
+    else {
         return;
     };
     let address = address(&own);
@@ -24,8 +25,8 @@ async fn a_server_of_ones_own_is_another_one_and_ends_with_its_test() {
     eventually("it is gone", async || TcpStream::connect(&address).is_err()).await;
 }
 
-async fn comes_and_goes(kind: Kind) {
-    let Some(server) = kind.alone().await else {
+async fn stops_and_restarts(kind: Kind) {
+    let Some(server) = kind.exclusive().await else {
         return;
     };
     let address = address(&server);
@@ -41,16 +42,16 @@ async fn comes_and_goes(kind: Kind) {
 }
 
 #[tokio::test]
-async fn nats_comes_and_goes() {
-    comes_and_goes(Kind::Nats).await;
+async fn nats_stops_and_restarts() {
+    stops_and_restarts(Kind::Nats).await;
 }
 
 #[tokio::test]
-async fn rabbitmq_comes_and_goes() {
-    comes_and_goes(Kind::Rabbitmq).await;
+async fn rabbitmq_stops_and_restarts() {
+    stops_and_restarts(Kind::Rabbitmq).await;
 }
 
 #[tokio::test]
-async fn kafka_comes_and_goes() {
-    comes_and_goes(Kind::Kafka).await;
+async fn kafka_stops_and_restarts() {
+    stops_and_restarts(Kind::Kafka).await;
 }

@@ -7,7 +7,7 @@ async fn work() -> Result<(), Injected> {
 }
 
 #[tokio::test]
-async fn a_test_can_walk_over_all_points_of_a_crate() {
+async fn a_test_can_visit_all_crash_points_of_a_crate() {
     let declared = crash::declared_in(concat!(env!("CARGO_MANIFEST_DIR"), "/tests"));
     assert_eq!(declared, ["kit.after", "kit.before"]);
     for point in &declared {

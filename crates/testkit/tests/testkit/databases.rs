@@ -50,12 +50,12 @@ async fn copies_of_a_template_do_not_see_each_other() {
         .unwrap();
     assert_eq!(count(&mut one.connect().await).await, 2);
     assert_eq!(count(&mut other.connect().await).await, 1);
-    // And the template itself has not changed.
+    // The template hasn't changed either.
     assert_eq!(count(&mut accounts().await.connect().await).await, 1);
 }
 
 #[test]
-fn twenty_tests_at_once_have_a_database_each() {
+fn twenty_concurrent_tests_have_a_database_each() {
     std::thread::scope(|scope| {
         for _ in 0..20 {
             scope.spawn(|| on_own_runtime(use_a_database()));
@@ -97,7 +97,7 @@ fn the_server_outlives_the_runtime_that_started_it() {
     on_own_runtime(use_a_database());
 }
 
-/// As `#[tokio::test]` does it.
+/// Like `#[tokio::test]`.
 fn on_own_runtime(work: impl Future<Output = ()>) {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,4 +1,4 @@
-//! The test kit itself must be trustworthy.
+//! Tests of the test kit itself.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod brokers;

@@ -41,7 +41,7 @@ async fn insert_in_transaction(connection: &mut PgConnection) -> Result<(), sqlx
 }
 
 #[tokio::test]
-async fn without_a_fault_everything_passes() {
+async fn without_a_fault_everything_is_forwarded() {
     let (_db, proxy) = database().await;
     let mut connection = PgConnection::connect(&proxy.url()).await.unwrap();
     insert_in_transaction(&mut connection).await.unwrap();
@@ -55,12 +55,12 @@ async fn without_a_fault_everything_passes() {
 }
 
 #[tokio::test]
-async fn a_cut_breaks_what_is_up_and_not_what_comes() {
+async fn a_cut_breaks_existing_connections_only() {
     let (_db, proxy) = database().await;
     let mut connection = through(&proxy).await;
     proxy.cut();
     assert!(items(&mut connection).await.is_err());
-    proxy.has_cut(1).await;
+    proxy.wait_for_cuts(1).await;
     assert_eq!(items(&mut through(&proxy).await).await.unwrap(), 0);
 }
 
@@ -70,7 +70,7 @@ async fn a_cut_before_commit_commits_nothing() {
     let mut connection = through(&proxy).await;
     proxy.cut_at_commit(CommitCut::BeforeServer);
     assert!(insert_in_transaction(&mut connection).await.is_err());
-    proxy.has_cut(1).await;
+    proxy.wait_for_cuts(1).await;
     let mut direct = db.connect().await;
     eventually("the transaction is over", async || {
         let row = sqlx::query(
@@ -84,14 +84,14 @@ async fn a_cut_before_commit_commits_nothing() {
     })
     .await;
     assert_eq!(items(&mut direct).await.unwrap(), 0);
-    // The fault is over: the next transaction goes through.
+    // The fault is spent: the next transaction succeeds.
     insert_in_transaction(&mut through(&proxy).await)
         .await
         .unwrap();
 }
 
 #[tokio::test]
-async fn a_cut_after_commit_has_committed_and_the_program_does_not_know() {
+async fn a_cut_after_commit_hides_a_successful_commit() {
     let (db, proxy) = database().await;
     let mut connection = through(&proxy).await;
     proxy.cut_at_commit(CommitCut::BeforeAnswer);
@@ -120,7 +120,7 @@ async fn a_prepared_commit_is_cut_as_well() {
 }
 
 #[tokio::test]
-async fn a_cut_after_some_bytes_stops_a_long_answer_in_the_middle() {
+async fn a_cut_after_some_bytes_interrupts_a_long_response() {
     let (_db, proxy) = database().await;
     let mut connection = through(&proxy).await;
     proxy.cut_after(Direction::ToClient, 10_000);
@@ -128,14 +128,14 @@ async fn a_cut_after_some_bytes_stops_a_long_answer_in_the_middle() {
         .fetch_all(&mut connection)
         .await;
     assert!(long.is_err());
-    proxy.has_cut(1).await;
+    proxy.wait_for_cuts(1).await;
 }
 
 #[tokio::test]
-async fn a_half_open_connection_answers_nothing_until_it_is_cut() {
+async fn a_half_open_connection_gets_no_response_until_it_is_cut() {
     let (_db, proxy) = database().await;
     let mut connection = through(&proxy).await;
-    proxy.swallow();
+    proxy.black_hole();
     {
         let mut asking = std::pin::pin!(items(&mut connection));
         let answer = tokio::time::timeout(Duration::from_millis(300), &mut asking).await;
@@ -148,7 +148,7 @@ async fn a_half_open_connection_answers_nothing_until_it_is_cut() {
 }
 
 #[tokio::test]
-async fn a_delay_delays_and_one_byte_at_a_time_still_arrives() {
+async fn delayed_and_trickled_bytes_still_arrive() {
     let (_db, proxy) = database().await;
     let mut connection = through(&proxy).await;
     proxy.delay(Duration::from_millis(100));
@@ -161,7 +161,7 @@ async fn a_delay_delays_and_one_byte_at_a_time_still_arrives() {
 }
 
 #[tokio::test]
-async fn refusal_hits_new_connections_only_and_can_be_taken_back() {
+async fn refusing_affects_new_connections_only_and_can_be_undone() {
     let (_db, proxy) = database().await;
     let mut old = through(&proxy).await;
     proxy.refuse();

@@ -14,7 +14,7 @@ fn shell(script: &str) -> Program {
 }
 
 #[tokio::test]
-async fn output_and_exit_code_are_seen() {
+async fn output_and_exit_code_are_collected() {
     let mut program = shell("echo $GREETING; echo trouble >&2; exit 3");
     assert_eq!(program.line_with("hell").await, "hello");
     assert_eq!(program.line_with("trouble").await, "trouble");
@@ -22,7 +22,7 @@ async fn output_and_exit_code_are_seen() {
 }
 
 #[tokio::test]
-async fn a_polite_request_can_be_answered_and_a_kill_cannot() {
+async fn sigterm_can_be_handled_and_sigkill_cannot() {
     let script = "trap 'exit 7' TERM; echo ready; while :; do sleep 0.05; done";
     let mut polite = shell(script);
     polite.line_with("ready").await;
@@ -34,7 +34,7 @@ async fn a_polite_request_can_be_answered_and_a_kill_cannot() {
 }
 
 #[tokio::test]
-async fn a_frozen_program_stands_still_until_it_is_thawed() {
+async fn a_frozen_program_makes_no_progress_until_it_is_thawed() {
     let mut program = shell("while :; do echo tick; sleep 0.02; done");
     program.line_with("tick").await;
     program.freeze();

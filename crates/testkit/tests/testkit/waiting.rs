@@ -3,7 +3,7 @@ use std::time::Duration;
 use postrider_testkit::{eventually, within};
 
 #[tokio::test]
-async fn waiting_ends_as_soon_as_it_is_true_and_gives_what_was_found() {
+async fn waiting_ends_as_soon_as_the_condition_holds_and_returns_its_value() {
     let mut looks = 0;
     let found = eventually("the third look", async || {
         looks += 1;
@@ -14,7 +14,7 @@ async fn waiting_ends_as_soon_as_it_is_true_and_gives_what_was_found() {
 }
 
 #[tokio::test]
-async fn a_missed_deadline_says_what_was_waited_for_and_what_was_seen() {
+async fn a_missed_deadline_reports_what_was_expected_and_seen() {
     let waiting = tokio::spawn(async {
         let look = async || Err::<(), _>("2 messages wait");
         within(Duration::from_millis(50), "the outbox is empty", look).await;
@@ -29,7 +29,7 @@ async fn a_missed_deadline_says_what_was_waited_for_and_what_was_seen() {
 }
 
 #[tokio::test]
-async fn a_look_that_hangs_does_not_outlive_the_deadline() {
+async fn a_hanging_check_does_not_outlive_the_deadline() {
     let waiting = tokio::spawn(async {
         let look = async || std::future::pending::<bool>().await;
         within(Duration::from_millis(50), "an answer", look).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use postrider::transport::Transport;
 use postrider_testkit::TestDb;
-use postrider_testkit::servers::{Alone, Kind};
+use postrider_testkit::servers::{ExclusiveServer, Kind};
 use postrider_transports::PostgresTransport;
 use postrider_transports::broker::{BrokerTransport, Options};
 use postrider_transports::conformance::{DeadLetter, Harness, Restartable};
@@ -68,14 +68,14 @@ impl Harness for Shared {
 /// A database, and a broker that only this test uses.
 pub struct Private {
     kind: Kind,
-    server: Alone,
+    server: ExclusiveServer,
     db: TestDb,
 }
 
 async fn private(kind: Kind) -> Option<Private> {
     Some(Private {
         kind,
-        server: kind.alone().await?,
+        server: kind.exclusive().await?,
         db: database().await,
     })
 }

@@ -244,7 +244,7 @@ async fn a_crash_in_front_of_many_messages_holds_them_up_only_once(broker: &Shar
 /// Two databases, the outbox, the publisher and the inbox, and a broker that is killed twice on the way.
 async fn every_effect_happens_once_whatever_the_broker_does(kind: Kind) {
     const ALL: i64 = 300;
-    let Some(server) = kind.alone().await else {
+    let Some(server) = kind.exclusive().await else {
         return;
     };
     let (orchestrator, wallet) = (database().await, database().await);

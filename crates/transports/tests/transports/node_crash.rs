@@ -28,7 +28,7 @@ async fn rabbitmq_quorum_queues_have_what_was_confirmed_after_a_crash_of_the_nod
 
 /// Nobody consumes until the node was killed: every message is the broker's alone.
 async fn confirmed_is_there_after_a_crash(replicas: usize, kind: &str) {
-    let Some(server) = Kind::Rabbitmq.alone().await else {
+    let Some(server) = Kind::Rabbitmq.exclusive().await else {
         return;
     };
     let db = database().await;

@@ -54,7 +54,7 @@ async fn subscribe(transport: &BrokerTransport) -> Result<(), TransportError> {
 
 /// A single call succeeds although the broker is down when it starts.
 async fn waits_for_a_broker_that_is_down(kind: Kind) {
-    let Some(server) = kind.alone().await else {
+    let Some(server) = kind.exclusive().await else {
         return;
     };
     let db = database().await;
@@ -69,7 +69,7 @@ async fn waits_for_a_broker_that_is_down(kind: Kind) {
 
 /// Clients that are connected already subscribe to a new topic while the broker restarts.
 async fn survives_a_restart(kind: Kind) {
-    let Some(server) = kind.alone().await else {
+    let Some(server) = kind.exclusive().await else {
         return;
     };
     let db = database().await;
@@ -120,7 +120,7 @@ async fn nats_subscribing_survives_a_restart() {
 /// On a new cluster the first groups find no coordinator: the brokers create the offsets topic only then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_first_groups_of_a_new_kafka_cluster_can_subscribe_at_once() {
-    let Some(server) = Kind::Kafka.own().await else {
+    let Some(server) = Kind::Kafka.dedicated().await else {
         return;
     };
     let db = database().await;

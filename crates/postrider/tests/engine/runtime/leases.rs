@@ -36,7 +36,7 @@ async fn silent_connections_are_closed_and_the_work_continues() {
     let running = Running::start(worker(&through).options(short).handle("t", handler));
     beginnings.recv().await.unwrap();
     // What is in flight now never arrives, and no connection is ever reset.
-    proxy.swallow();
+    proxy.black_hole();
     eventually("a lease has run out", async || {
         let lost = "select exists (select from postrider.outbox where lease_until < now())
                     or not exists (select from postrider.outbox where state = 'leased')";
@@ -232,7 +232,7 @@ async fn a_handler_is_stopped_when_its_lease_cannot_be_renewed() {
     let through = through(&proxy);
     let running = Running::start(worker(&through).options(short).handle("t", handler));
     assert_eq!(next(&mut signals).await, Some("began"));
-    proxy.swallow();
+    proxy.black_hole();
     assert_eq!(
         next(&mut signals).await,
         Some("stopped"),
@@ -268,7 +268,7 @@ async fn a_worker_stops_even_if_it_cannot_settle_and_another_continues() {
     let through = through(&proxy);
     let running = Running::start(worker(&through).options(short).handle("t", handler));
     beginnings.recv().await.unwrap();
-    proxy.swallow();
+    proxy.black_hole();
     go.cancel();
     running.stop().await;
     assert_eq!(
@@ -309,7 +309,7 @@ async fn silent_pooled_connections_cost_an_effect_no_attempt() {
     let idle = futures_util::future::join_all((0..3).map(|_| pool.acquire())).await;
     drop(idle);
     eventually("they are back", async || pool.num_idle() == 3).await;
-    proxy.swallow();
+    proxy.black_hole();
     let (began, mut beginnings) = mpsc::unbounded_channel();
     let handler = Handler::new(move |item| {
         let _ = began.send(item.attempts);

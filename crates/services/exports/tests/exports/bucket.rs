@@ -66,7 +66,7 @@ async fn store_outage_loses_nothing_and_spends_only_the_attempts_that_open_the_b
         "{during}"
     );
     assert!(during["done"].as_i64().unwrap() < 600);
-    server.come_back().await;
+    server.restart().await;
     let view = fixture.wait_for_status(&job, "COMPLETED").await;
     assert_eq!((&view["done"], &view["failed"]), (&json!(600), &json!(0)));
     let spent = fixture

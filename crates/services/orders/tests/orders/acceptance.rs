@@ -215,7 +215,7 @@ async fn a_silent_connection_fails_one_call_and_not_the_ones_after_it() {
         accept("k-1").await,
         Ok(AcceptOutcome::Accepted(_))
     ));
-    proxy.swallow();
+    proxy.black_hole();
     assert!(accept("k-1").await.is_err());
     proxy.pass();
     assert!(matches!(accept("k-1").await, Ok(AcceptOutcome::Replay(_))));

@@ -210,7 +210,7 @@ async fn a_silent_connection_fails_one_call_in_time_and_delays_no_other_for_long
     let deadline = Duration::from_secs(10 + 10);
     let (fixture, proxy) = Fixture::behind_proxy(json!({})).await;
     fixture.pay(Uuid::now_v7(), "acc-1", "1").await;
-    proxy.swallow();
+    proxy.black_hole();
     let started = Instant::now();
     let mut stalled = Box::pin(fixture.post(payment(Uuid::now_v7(), "acc-1", "1")));
     let early = tokio::time::timeout(Duration::from_secs(1), &mut stalled).await;

@@ -1,4 +1,4 @@
-//! Where a server lives: a directory of its own, and ports that nobody uses.
+//! Directory and ports of a server.
 
 use std::fs::Permissions;
 use std::net::{Ipv4Addr, TcpListener};
@@ -9,17 +9,17 @@ use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::{Pid, geteuid};
 
-/// Below the range from which outgoing connections get theirs, so that a stopped server's port stays free.
+/// Below the ephemeral range, so that the port of a stopped server stays free.
 const PORTS: std::ops::Range<u16> = 18_000..32_000;
 
-/// A server's directory.
+/// Data directory of a server.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct ServerDir {
     dir: PathBuf,
 }
 
-impl Place {
-    /// A new directory; those of dead processes are removed.
+impl ServerDir {
+    /// Creates a directory; removes those of dead processes.
     pub fn new(name: &str) -> Self {
         let root = std::env::temp_dir().join(format!("postrider-brokers-{}", geteuid()));
         std::fs::create_dir_all(&root).expect("a directory for brokers");
@@ -51,13 +51,13 @@ impl Place {
     }
 }
 
-/// The names begin with the process that made them.
+/// Directory names begin with the id of the process that created them.
 fn sweep(root: &Path) {
     for entry in std::fs::read_dir(root).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let owner = name.split('-').next().and_then(|pid| pid.parse().ok());
         if owner.is_some_and(|pid| kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH)) {
-            // Another process may be sweeping the same.
+            // Another process may be removing it, too.
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }
@@ -76,7 +76,7 @@ pub(crate) fn free_port() -> u16 {
     panic!("no free port between {} and {}", PORTS.start, PORTS.end);
 }
 
-/// Where `scripts/setup` puts what no package manager of the machine has.
+/// Where `scripts/setup` installs what the system's package manager doesn't have.
 pub(super) fn cached(name: &str) -> PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME").filter(|dir| !dir.is_empty());
     let cache = cache.map(PathBuf::from).unwrap_or_else(|| {
