@@ -315,8 +315,10 @@ fn share<A, E: BatchError>(error: E, count: usize) -> Vec<Result<A, E>> {
 
 impl BatchError for Error {
     fn is_rejection(&self) -> bool {
-        let rolled_back = |error| is_conflict(error) || lock_wait::ran_out(error);
-        self.is_refusal() || matches!(self, Self::Database(error) if rolled_back(error))
+        let Self::Database(error @ sqlx::Error::Database(_)) = self else {
+            return false;
+        };
+        !self.is_transient() || is_conflict(error) || lock_wait::ran_out(error)
     }
 
     fn duplicate(&self) -> Self {

@@ -16,7 +16,7 @@
 //! let api = breakers.get("case API");
 //! if let Ok(permit) = api.permit() {
 //!     // Call the dependency, then report what the call showed.
-//!     permit.report(Outcome::of_status(503));
+//!     permit.report(Outcome::from_status(503));
 //! }
 //! # });
 //! # fn tokio_test(f: impl Future) { let _ = f; }

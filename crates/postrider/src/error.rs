@@ -73,13 +73,6 @@ impl Error {
         }
     }
 
-    /// Whether the server rejected the call, so that nothing was committed and repeating it would be rejected again.
-    /// After any other error, such as a broken connection, the outcome is unknown.
-    #[must_use]
-    pub fn is_refusal(&self) -> bool {
-        matches!(self, Self::Database(sqlx::Error::Database(_))) && !self.is_transient()
-    }
-
     /// Whether the same call may succeed if it is repeated a little later.
     ///
     /// True for lost connections, an exhausted pool, a server that starts or stops, deadlocks and serialization

@@ -46,7 +46,7 @@ impl Category {
     /// HTTP status codes are classified by meaning: 408, 425, 429, 502, 503 and 504 are about the network or the
     /// moment, 401, 403 and 407 about the caller, the other 4xx about the item.
     #[must_use]
-    pub fn of_code(code: &str) -> Self {
+    pub fn from_code(code: &str) -> Self {
         match code {
             "ATTACHMENT_API_TIMEOUT" | "NETWORK_TIMEOUT" | "NETWORK_ERROR" | "TIMEOUT" => {
                 Self::Network
@@ -55,13 +55,13 @@ impl Category {
                 Self::Data
             }
             "UNAUTHORIZED" | "FORBIDDEN" | "CASE_NOT_FOUND" => Self::Auth,
-            _ => code.parse().map_or(Self::System, Self::of_status),
+            _ => code.parse().map_or(Self::System, Self::from_status),
         }
     }
 
     /// The category of an HTTP status that isn't a success.
     #[must_use]
-    pub const fn of_status(status: u16) -> Self {
+    pub const fn from_status(status: u16) -> Self {
         match status {
             408 | 425 | 429 | 502 | 503 | 504 => Self::Network,
             401 | 403 | 407 => Self::Auth,
@@ -113,10 +113,10 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Creates a failure whose category follows from its code (see [`Category::of_code`]).
+    /// Creates a failure whose category follows from its code (see [`Category::from_code`]).
     #[must_use]
     pub fn new(code: &str, message: impl fmt::Display) -> Self {
-        Self::with_category(code, Category::of_code(code), message)
+        Self::with_category(code, Category::from_code(code), message)
     }
 
     /// Creates a failure with an explicit category.

@@ -6,10 +6,8 @@
 use std::time::Duration;
 
 /// The value for a timeout setting: at least a millisecond, because zero means no timeout.
-pub(crate) fn setting(patience: Duration) -> String {
-    let millis = patience
-        .as_millis()
-        .clamp(1, i32::MAX.unsigned_abs().into());
+pub(crate) fn setting(timeout: Duration) -> String {
+    let millis = timeout.as_millis().clamp(1, i32::MAX.unsigned_abs().into());
     format!("{millis}ms")
 }
 

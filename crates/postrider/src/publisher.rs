@@ -110,7 +110,7 @@ impl Publisher {
         pool: PgPool,
         table: &'static WorkTable,
     ) -> Result<Self> {
-        let origin = Origin::of(&mut *pool.acquire().await?, table).await?;
+        let origin = Origin::load(&mut *pool.acquire().await?, table).await?;
         let breaker = breakers.get(transport.name());
         counters::register_transport(transport.name());
         Ok(Self {
@@ -193,7 +193,7 @@ impl Publisher {
         for (position, item) in items.iter().enumerate() {
             let message = match &self.envelope {
                 Some(envelope) => envelope(item),
-                None => Ok(Message::of_item(self.origin, item)),
+                None => Ok(Message::from_item(self.origin, item)),
             };
             match message {
                 Ok(message) => {

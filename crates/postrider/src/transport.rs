@@ -74,7 +74,7 @@ pub enum TransportError {
     },
     /// It rejected the call; repeating won't help.
     #[error("the {transport} transport rejected the call: {source}")]
-    Refused {
+    Rejected {
         /// The transport.
         transport: &'static str,
         /// What it reported.
@@ -99,7 +99,7 @@ impl TransportError {
     pub const fn is_transient(&self) -> bool {
         match self {
             Self::Unavailable { .. } => true,
-            Self::Refused { .. } | Self::Lost | Self::NotShared(_) | Self::Closed => false,
+            Self::Rejected { .. } | Self::Lost | Self::NotShared(_) | Self::Closed => false,
         }
     }
 
@@ -111,7 +111,7 @@ impl TransportError {
         if transient {
             Self::Unavailable { transport, source }
         } else {
-            Self::Refused { transport, source }
+            Self::Rejected { transport, source }
         }
     }
 }

@@ -282,7 +282,7 @@ pub(crate) fn transport_error(
     permanent: bool,
 ) -> TransportError {
     if permanent {
-        TransportError::Refused { transport, source }
+        TransportError::Rejected { transport, source }
     } else {
         TransportError::Unavailable { transport, source }
     }

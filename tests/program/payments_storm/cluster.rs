@@ -231,7 +231,7 @@ impl Cluster {
     /// that the transport confirmed.
     async fn republish(&self, uuids: &[Uuid], own_ids_too: bool) -> Vec<Uuid> {
         let mut connection = self.pool.acquire().await.unwrap();
-        let origin = Origin::of(&mut connection, &postrider_payments::OUTBOX)
+        let origin = Origin::load(&mut connection, &postrider_payments::OUTBOX)
             .await
             .unwrap();
         let rows: Vec<(i64, String)> =
@@ -329,7 +329,7 @@ impl Cluster {
         .await;
         let origin = {
             let mut connection = self.pool.acquire().await.unwrap();
-            Origin::of(&mut connection, &postrider_payments::OUTBOX)
+            Origin::load(&mut connection, &postrider_payments::OUTBOX)
                 .await
                 .unwrap()
         };

@@ -83,7 +83,7 @@ pub async fn for_messages(pool: &PgPool, ids: &[Uuid]) -> Result<Vec<Timeline>> 
         timeline.items.extend(items);
         timeline.events.push(row.event);
     }
-    let origin = Origin::of(&mut connection, &OUTBOX).await?;
+    let origin = Origin::load(&mut connection, &OUTBOX).await?;
     let numbers: Vec<(Uuid, i64)> = ids
         .iter()
         .filter_map(|id| Some((*id, origin.number(MessageId::new(*id))?)))
@@ -112,7 +112,7 @@ pub async fn for_trace(pool: &PgPool, trace: &str) -> Result<Vec<Timeline>> {
     let found: Vec<(Option<Uuid>, Option<i64>)> =
         sqlx::query_as(BY_TRACE).bind(trace).fetch_all(pool).await?;
     let mut connection = pool.acquire().await?;
-    let origin = Origin::of(&mut connection, &OUTBOX).await?;
+    let origin = Origin::load(&mut connection, &OUTBOX).await?;
     let numbers: Vec<i64> = found.iter().filter_map(|(_, number)| *number).collect();
     let waiting = in_outbox(&mut connection, origin, &numbers).await?;
     drop(connection);

@@ -36,7 +36,7 @@ pub enum Outcome {
 impl Outcome {
     /// Classifies an HTTP status: 429 and 503 are about the dependency, everything else is an answer.
     #[must_use]
-    pub const fn of_status(status: u16) -> Self {
+    pub const fn from_status(status: u16) -> Self {
         match status {
             429 | 503 => Self::Unavailable,
             _ => Self::Answered,

@@ -62,7 +62,7 @@ impl<T: Clone, E> Coalesce<T, E> {
     where
         F: Future<Output = Result<T, E>>,
     {
-        let participant = Participant::take(self, (key.clone(), *digest));
+        let participant = Participant::join(self, (key.clone(), *digest));
         let mut outcome = participant.flight.lock().await;
         if let Some(outcome) = outcome.as_ref() {
             return outcome.clone().map(Coalesced::Joined);
@@ -88,7 +88,7 @@ struct Participant<'a, T: Clone, E> {
 }
 
 impl<'a, T: Clone, E> Participant<'a, T, E> {
-    fn take(owner: &'a Coalesce<T, E>, id: (Key, Digest)) -> Self {
+    fn join(owner: &'a Coalesce<T, E>, id: (Key, Digest)) -> Self {
         let flight = Arc::clone(owner.flights().entry(id.clone()).or_default());
         Self { owner, id, flight }
     }

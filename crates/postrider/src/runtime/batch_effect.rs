@@ -53,7 +53,7 @@ pub(super) struct BoundValue {
 /// A settlement that waits for its batch.
 pub(super) struct PendingEffect {
     pub settlement: Settlement,
-    pub values: BoundValue,
+    pub value: BoundValue,
     pub reply: oneshot::Sender<(Settlement, EffectResult)>,
 }
 
@@ -109,16 +109,16 @@ impl BatchEffect {
         let (mut settlements, mut values, mut replies) = (Vec::new(), Vec::new(), Vec::new());
         for effect in group {
             settlements.push(effect.settlement);
-            values.push(effect.values);
+            values.push(effect.value);
             replies.push(effect.reply);
         }
         let results = match self.commit(&settlements, &values).await {
             Ok(results) => results,
             Err(EffectResult::Rejected(_)) if settlements.len() > 1 => {
                 let mut results = Vec::with_capacity(settlements.len());
-                for (settlement, values) in settlements.iter().zip(&values) {
+                for (settlement, value) in settlements.iter().zip(&values) {
                     let alone = std::slice::from_ref(settlement);
-                    let written = self.commit(alone, std::slice::from_ref(values)).await;
+                    let written = self.commit(alone, std::slice::from_ref(value)).await;
                     results.push(written.map_or_else(|end| end, |mut one| one.remove(0)));
                 }
                 results
@@ -129,8 +129,8 @@ impl BatchEffect {
                 .map(|_| EffectResult::Unavailable)
                 .collect(),
         };
-        for ((settlement, reply), results) in settlements.into_iter().zip(replies).zip(results) {
-            let _ = reply.send((settlement, results));
+        for ((settlement, reply), result) in settlements.into_iter().zip(replies).zip(results) {
+            let _ = reply.send((settlement, result));
         }
     }
 
@@ -207,13 +207,13 @@ impl BatchEffect {
             return Ok(Vec::new());
         }
         let mut tx = connection.begin().await.map_err(Error::from)?;
-        let mut left: Vec<&BoundValue> = held.iter().map(|(_, values)| *values).collect();
+        let mut left: Vec<&BoundValue> = held.iter().map(|(_, value)| *value).collect();
         while let Some(first) = left.first() {
             let write = Arc::clone(&first.write);
             let (own, others): (Vec<_>, Vec<_>) = left
                 .into_iter()
-                .partition(|values| Arc::ptr_eq(&values.write, &write));
-            let values = own.iter().map(|values| Arc::clone(&values.value));
+                .partition(|value| Arc::ptr_eq(&value.write, &write));
+            let values = own.iter().map(|bound| Arc::clone(&bound.value));
             write(&mut tx, values.collect()).await?;
             left = others;
         }

@@ -193,11 +193,11 @@ impl Executor {
         &self,
         settlement: Settlement,
         mut effects: Vec<Effect>,
-        values: Option<BoundValue>,
+        value: Option<BoundValue>,
         lost: &CancellationToken,
     ) -> Option<(Lease, Verdict)> {
-        match values {
-            Some(values) if effects.is_empty() => self.settle_in_batch(settlement, values).await,
+        match value {
+            Some(value) if effects.is_empty() => self.settle_in_batch(settlement, value).await,
             Some(BoundValue { value, write }) => {
                 effects.push(Box::new(move |tx| {
                     Box::pin(async move { write(tx, vec![value]).await })
@@ -300,20 +300,20 @@ impl Executor {
     async fn settle_in_batch(
         &self,
         settlement: Settlement,
-        values: BoundValue,
+        value: BoundValue,
     ) -> Option<(Lease, Verdict)> {
         let (reply, answer) = oneshot::channel();
         let effect = PendingEffect {
             settlement,
-            values,
+            value,
             reply,
         };
         if let Err(unsent) = self.batch_effects.send(effect) {
             self.forget(std::slice::from_ref(&unsent.0.settlement.lease));
             return None;
         }
-        let (mut settlement, ended) = answer.await.ok()?;
-        match ended {
+        let (mut settlement, result) = answer.await.ok()?;
+        match result {
             EffectResult::Committed => {
                 count_settled(self.queue.table(), &settlement.outcome, 1);
                 settlement.after_commit.run();

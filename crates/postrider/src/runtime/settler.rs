@@ -64,13 +64,13 @@ impl Settler {
                     let alone = std::slice::from_mut(settlement);
                     match self.persist(alone).await {
                         Ok(settled) => self.count(alone, settled),
-                        Err(error) => self.refuse(&alone[0], &error),
+                        Err(error) => self.report_rejection(&alone[0], &error),
                     }
                 }
             }
             Err(error) => batch
                 .iter()
-                .for_each(|settlement| self.refuse(settlement, &error)),
+                .for_each(|settlement| self.report_rejection(settlement, &error)),
         }
     }
 
@@ -131,7 +131,7 @@ impl Settler {
         }
     }
 
-    fn refuse(&self, settlement: &Settlement, error: &Error) {
+    fn report_rejection(&self, settlement: &Settlement, error: &Error) {
         tracing::error!(
             %error,
             table = self.queue.table().name,

@@ -70,7 +70,7 @@ impl Origin {
     }
 
     /// The origin, with the installation id that is recorded in the database.
-    pub async fn of(connection: &mut PgConnection, table: &WorkTable) -> Result<Self> {
+    pub async fn load(connection: &mut PgConnection, table: &WorkTable) -> Result<Self> {
         let installation = sqlx::query_scalar(Self::READ).fetch_one(connection).await?;
         Ok(Self::new(installation, table.name))
     }
@@ -156,7 +156,7 @@ impl Message {
 
     /// The message of an outbox item.
     #[must_use]
-    pub fn of_item(origin: Origin, item: &Item) -> Self {
+    pub fn from_item(origin: Origin, item: &Item) -> Self {
         Self {
             id: origin.mint(item.id),
             topic: item.kind.clone(),

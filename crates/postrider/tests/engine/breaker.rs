@@ -75,10 +75,10 @@ fn only_consecutive_failures_open_the_breaker() {
 #[test]
 fn only_429_and_503_count_as_unavailable() {
     for status in [429, 503] {
-        assert_eq!(Outcome::of_status(status), Outcome::Unavailable);
+        assert_eq!(Outcome::from_status(status), Outcome::Unavailable);
     }
     for status in [200, 400, 404, 409, 422, 500, 502] {
-        assert_eq!(Outcome::of_status(status), Outcome::Answered);
+        assert_eq!(Outcome::from_status(status), Outcome::Answered);
     }
 }
 
@@ -188,7 +188,7 @@ fn fail(breaker: &Arc<Breaker>) {
 #[tokio::test]
 async fn a_call_through_an_open_breaker_is_not_made() {
     let breaker = Breakers::new(settings(1, Duration::from_secs(60))).get("broker");
-    let status = |status: &u16| Outcome::of_status(*status);
+    let status = |status: &u16| Outcome::from_status(*status);
     assert_eq!(breaker.call(async { 503 }, status).await, Ok(503));
     let refused = breaker
         .call(async { panic!("called") }, status)

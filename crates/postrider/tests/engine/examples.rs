@@ -44,6 +44,26 @@ async fn run(db: &TestDb, name: &str) -> Option<String> {
     Some(text)
 }
 
+#[test]
+fn readme_and_crate_docs_show_the_quickstart() {
+    let example = include_str!("../../examples/quickstart.rs");
+    let start = example.find("use postrider").unwrap();
+    let program = example[start..].trim_end();
+    let docs: Vec<&str> = include_str!("../../src/lib.rs")
+        .lines()
+        .map(|line| {
+            line.trim_start_matches("//!")
+                .strip_prefix(' ')
+                .unwrap_or("")
+        })
+        .collect();
+    assert!(docs.join("\n").contains(program), "src/lib.rs differs");
+    assert!(
+        include_str!("../../README.md").contains(program),
+        "README.md differs"
+    );
+}
+
 #[tokio::test]
 async fn quickstart() {
     let Some(example) = built("quickstart") else {

@@ -25,7 +25,7 @@ fn well_known_codes_have_their_category() {
         ("429", Category::Network),
         ("422", Category::Data),
     ] {
-        assert_eq!(Category::of_code(code), category, "{code}");
+        assert_eq!(Category::from_code(code), category, "{code}");
         assert_eq!(category.as_str().parse(), Ok(category));
     }
 }

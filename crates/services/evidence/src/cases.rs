@@ -89,7 +89,7 @@ impl Refusal {
             code: Code::of_status(status),
             message: format!("the Case API answered with status {status}"),
             retry_after,
-            shows: breaker::Outcome::of_status(status),
+            shows: breaker::Outcome::from_status(status),
         }
     }
 

@@ -94,15 +94,15 @@ impl BrokerError {
             kind,
             failure: Failure::with_category(
                 &status.to_string(),
-                if Category::of_status(status).is_transient() {
-                    Category::of_status(status)
+                if Category::from_status(status).is_transient() {
+                    Category::from_status(status)
                 } else {
                     Category::System
                 },
                 format!("the broker answered with status {status}"),
             ),
             retry_after,
-            health: breaker::Outcome::of_status(status),
+            health: breaker::Outcome::from_status(status),
         }
     }
 

@@ -128,7 +128,7 @@ async fn enqueue(db: &TestDb, message: outbox::Message) -> MessageId {
     let pool = db.pool();
     let mut tx = pool.begin().await.unwrap();
     let receipt = outbox::enqueue(&mut tx, &message).await.unwrap();
-    let origin = Origin::of(&mut tx, &OUTBOX).await.unwrap();
+    let origin = Origin::load(&mut tx, &OUTBOX).await.unwrap();
     tx.commit().await.unwrap();
     origin.mint(receipt.id)
 }
@@ -309,13 +309,15 @@ async fn an_item_that_is_no_message_is_a_dead_letter() {
     Transport::declare(&*probe, "sent", "g").await.unwrap();
     enqueue(&db, message(1)).await;
     enqueue(&db, message(2)).await;
-    let origin = Origin::of(&mut db.connect().await, &OUTBOX).await.unwrap();
+    let origin = Origin::load(&mut db.connect().await, &OUTBOX)
+        .await
+        .unwrap();
     let publisher = Publisher::new(probe.clone(), &Breakers::default(), db.pool(), &OUTBOX)
         .await
         .unwrap()
         .envelope(move |item| match item.read::<usize>() {
             Ok(1) => Err(Failure::new("UNREADABLE_PAYLOAD", "one is no number")),
-            _ => Ok(Message::of_item(origin, item)),
+            _ => Ok(Message::from_item(origin, item)),
         });
     let worker = Worker::new(db.pool(), &OUTBOX)
         .unwrap()

@@ -27,7 +27,7 @@ async fn transport(db: &TestDb) -> PostgresTransport {
 async fn order(pool: &PgPool) -> Relay {
     let mut connection = pool.acquire().await.unwrap();
     Relay {
-        origin: Origin::of(&mut connection, &OUTBOX).await.unwrap(),
+        origin: Origin::load(&mut connection, &OUTBOX).await.unwrap(),
         except: Vec::new(),
         worker: "relay".to_owned(),
         turn: Duration::from_secs(60),

@@ -140,7 +140,7 @@ async fn fails_at_once(kind: Kind, change: impl Fn(&str) -> String) {
     let start = Instant::now();
     let refused = subscribe(&transport(kind, &url, 1, &shared.db, options())).await;
     assert!(
-        matches!(refused, Err(TransportError::Refused { .. })),
+        matches!(refused, Err(TransportError::Rejected { .. })),
         "{refused:?}"
     );
     assert!(start.elapsed() < DEADLINE / 2, "{:?}", start.elapsed());
@@ -181,7 +181,7 @@ async fn nats_a_stream_that_overlaps_anothers_subject_fails_at_once() {
     let here = transport(Kind::Nats, &shared.url, 1, &shared.db, options());
     let refused = Transport::declare(&here, &topic, &group).await;
     assert!(
-        matches!(refused, Err(TransportError::Refused { .. })),
+        matches!(refused, Err(TransportError::Rejected { .. })),
         "{refused:?}"
     );
 }

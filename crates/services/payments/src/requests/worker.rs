@@ -88,7 +88,7 @@ fn message(origin: Origin, item: &Item) -> Message {
 /// Reads the outbox's origin; retries while the database is unavailable.
 async fn origin(pool: &PgPool) -> Origin {
     loop {
-        let read = async { Origin::of(&mut *pool.acquire().await?, &OUTBOX).await };
+        let read = async { Origin::load(&mut *pool.acquire().await?, &OUTBOX).await };
         match read.await {
             Ok(origin) => return origin,
             Err(error) => {

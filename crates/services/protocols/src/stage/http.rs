@@ -71,7 +71,7 @@ impl HttpStage {
             _ => {
                 let message = format!("the {name} service answered with status {status}");
                 let retry_after = http_client::retry_after(response.headers());
-                let category = Category::of_status(status);
+                let category = Category::from_status(status);
                 let failure = Failure::with_category(&status.to_string(), category, message);
                 let trouble = match status {
                     429 | 502 | 503 | 504 => Trouble::unavailable(failure),
