@@ -117,7 +117,7 @@ async fn a_value_without_a_batch_effect_is_a_failure() {
     let running = Running::start(worker(&pool).handle("t", handler.policy(RetryPolicy::none())));
     eventually("the item is dead", async || {
         let dead: i64 = sqlx::query_scalar(
-            "select count(*) from postrider.outbox where state = 'dead' and error_message like '%nobody writes%'",
+            "select count(*) from postrider.outbox where state = 'dead' and error_message like '%has no batch_effect%'",
         )
         .fetch_one(&pool)
         .await
