@@ -270,7 +270,7 @@ impl Stage {
         )
         .fetch_one(&self.pool)
         .await?;
-        let key = self.store.key_of(&path).context("ours")?;
+        let key = self.store.key_from_url(&path).context("ours")?;
         let size = self.store.head(&key).await?.context("it is there")?.size;
         Ok((size as f64 / 1e6 / seconds, memory_peak()? - before))
     }

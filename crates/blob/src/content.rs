@@ -1,4 +1,4 @@
-//! An object that is read.
+//! Reading an object.
 
 use std::{fs::File, io::Read};
 
@@ -6,10 +6,10 @@ use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use object_store::{Error, GetResult, GetResultPayload, Result};
 
-/// A file is read in pieces of this size. The client library's own are of 8 KB, each fetched from another thread.
-const PIECE: usize = 256 * 1024;
+/// Size of the chunks in which a file is read. The client library's own are 8 KB, each read on another thread.
+const CHUNK_SIZE: usize = 256 * 1024;
 
-/// An object that was found, not read yet.
+/// An object that was found but not read yet.
 #[derive(Debug)]
 pub struct Content(GetResult);
 
@@ -18,32 +18,32 @@ impl Content {
         Self(found)
     }
 
-    /// In bytes.
+    /// Size in bytes.
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.0.meta.size
     }
 
-    /// All of it in memory; for small objects.
-    pub async fn whole(self) -> Result<Bytes> {
+    /// The whole content in memory; for small objects.
+    pub async fn bytes(self) -> Result<Bytes> {
         self.0.bytes().await
     }
 
-    /// Piece by piece.
+    /// The content as a stream of chunks.
     #[must_use]
-    pub fn pieces(self) -> BoxStream<'static, Result<Bytes>> {
+    pub fn chunks(self) -> BoxStream<'static, Result<Bytes>> {
         match self.0.payload {
-            GetResultPayload::File(file, _) => stream::try_unfold(file, next).boxed(),
-            GetResultPayload::Stream(pieces) => pieces,
+            GetResultPayload::File(file, _) => stream::try_unfold(file, next_chunk).boxed(),
+            GetResultPayload::Stream(chunks) => chunks,
         }
     }
 }
 
-async fn next(mut file: File) -> Result<Option<(Bytes, File)>> {
+async fn next_chunk(mut file: File) -> Result<Option<(Bytes, File)>> {
     let reading = tokio::task::spawn_blocking(move || {
-        let mut piece = Vec::with_capacity(PIECE);
-        let read = (&mut file).take(PIECE as u64).read_to_end(&mut piece);
-        read.map(|_| (!piece.is_empty()).then(|| (piece.into(), file)))
+        let mut chunk = Vec::with_capacity(CHUNK_SIZE);
+        let read = (&mut file).take(CHUNK_SIZE as u64).read_to_end(&mut chunk);
+        read.map(|_| (!chunk.is_empty()).then(|| (chunk.into(), file)))
     });
     let read = reading
         .await

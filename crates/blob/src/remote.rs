@@ -1,9 +1,8 @@
-//! A multipart upload to S3 that is known before its first part leaves.
+//! A multipart upload to S3 that is recorded before its first part is sent.
 //!
-//! S3 keeps the parts of an upload that nobody finishes, invisible and billed, for ever. So each upload leaves a small
-//! marker in the bucket while it runs, which names it; whoever finds an old marker can abort the upload. Should the
-//! program die in the moment between the upload's beginning and its marker, the bucket's lifecycle rule is left
-//! (`AbortIncompleteMultipartUpload`).
+//! S3 keeps the parts of an unfinished upload, invisible and billed, forever. So each upload writes a small marker object to the
+//! bucket while it runs, and a sweep that finds an old marker aborts the upload. If the program crashes between the creation of
+//! the upload and its marker, only the bucket's lifecycle rule (`AbortIncompleteMultipartUpload`) helps.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,10 +12,10 @@ use object_store::{
     Result, UploadPart, multipart::MultipartStore, multipart::PartId, path::Path as Key,
 };
 
-/// Where markers are.
+/// Prefix of the markers.
 pub(crate) const MARKERS: &str = ".uploads";
 
-/// What S3 needs beyond an ordinary store.
+/// A store with multipart uploads.
 pub(crate) trait Remote: ObjectStore + MultipartStore {}
 
 impl<T: ObjectStore + MultipartStore> Remote for T {}
@@ -25,20 +24,20 @@ impl<T: ObjectStore + MultipartStore> Remote for T {}
 #[derive(Debug)]
 pub(crate) struct RemoteUpload {
     remote: Arc<dyn Remote>,
-    name: Name,
+    id: UploadId,
     marker: Key,
-    /// By their order, filled in as they land.
+    /// In order, filled in as they complete.
     parts: Arc<Mutex<Vec<Option<PartId>>>>,
 }
 
-/// Which upload: the object that it makes, and its id.
+/// Identifies an upload: its object's key, and the id that S3 assigned.
 #[derive(Debug, Clone)]
-pub(crate) struct Name {
+pub(crate) struct UploadId {
     key: Key,
     id: MultipartId,
 }
 
-impl Name {
+impl UploadId {
     fn to_text(&self) -> String {
         format!("{}\n{}", self.key, self.id)
     }
@@ -51,7 +50,7 @@ impl Name {
         })
     }
 
-    /// Aborts the upload; one that is finished or gone already is fine.
+    /// Aborts the upload. Succeeds if it's finished or aborted already.
     pub(crate) async fn abort(&self, remote: &dyn Remote) -> Result<()> {
         match remote.abort_multipart(&self.key, &self.id).await {
             Err(Error::NotFound { .. }) => Ok(()),
@@ -61,28 +60,28 @@ impl Name {
 }
 
 impl RemoteUpload {
-    pub(crate) async fn begin(remote: Arc<dyn Remote>, key: &Key) -> Result<Self> {
+    pub(crate) async fn start(remote: Arc<dyn Remote>, key: &Key) -> Result<Self> {
         let id = remote.create_multipart(key).await?;
-        let name = Name {
+        let id = UploadId {
             key: key.clone(),
             id,
         };
         let marker = Key::from_iter([MARKERS.to_owned(), uuid::Uuid::new_v4().to_string()]);
-        if let Err(error) = remote.put(&marker, PutPayload::from(name.to_text())).await {
-            let _ = name.abort(&*remote).await;
+        if let Err(error) = remote.put(&marker, PutPayload::from(id.to_text())).await {
+            let _ = id.abort(&*remote).await;
             return Err(error);
         }
         Ok(Self {
             remote,
-            name,
+            id,
             marker,
             parts: Arc::default(),
         })
     }
 
-    async fn forget(&self) {
+    async fn delete_marker(&self) {
         if let Err(error) = self.remote.delete(&self.marker).await {
-            tracing::debug!(%error, "a marker of an upload stays until the sweep");
+            tracing::debug!(%error, "deleting an upload's marker failed; the next sweep deletes it");
         }
     }
 }
@@ -91,7 +90,6 @@ fn lock(parts: &Mutex<Vec<Option<PartId>>>) -> std::sync::MutexGuard<'_, Vec<Opt
     parts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-// Written out, because the trait is made of boxed futures.
 impl MultipartUpload for RemoteUpload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         let index = {
@@ -99,10 +97,12 @@ impl MultipartUpload for RemoteUpload {
             parts.push(None);
             parts.len() - 1
         };
-        let (remote, name) = (Arc::clone(&self.remote), self.name.clone());
+        let (remote, upload) = (Arc::clone(&self.remote), self.id.clone());
         let parts = Arc::clone(&self.parts);
         async move {
-            let part = remote.put_part(&name.key, &name.id, index, data).await?;
+            let part = remote
+                .put_part(&upload.key, &upload.id, index, data)
+                .await?;
             lock(&parts)[index] = Some(part);
             Ok(())
         }
@@ -120,11 +120,11 @@ impl MultipartUpload for RemoteUpload {
                 .collect();
             let parts = parts.ok_or_else(|| Error::Generic {
                 store: "S3",
-                source: "a part of the upload did not arrive".into(),
+                source: "a part of the upload is missing".into(),
             })?;
-            let Name { key, id } = &self.name;
+            let UploadId { key, id } = &self.id;
             let result = self.remote.complete_multipart(key, id, parts).await?;
-            self.forget().await;
+            self.delete_marker().await;
             Ok(result)
         }
         .boxed()
@@ -136,8 +136,8 @@ impl MultipartUpload for RemoteUpload {
         Self: 'f,
     {
         async move {
-            self.name.abort(&*self.remote).await?;
-            self.forget().await;
+            self.id.abort(&*self.remote).await?;
+            self.delete_marker().await;
             Ok(())
         }
         .boxed()

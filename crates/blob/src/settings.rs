@@ -1,4 +1,4 @@
-//! What can be configured about the store: the section `[store]`.
+//! The configuration section `[store]`.
 
 use std::{fmt, path::Path, time::Duration};
 
@@ -19,15 +19,15 @@ pub struct Settings {
     /// `file:///…` or `s3://bucket/prefix`; absent: a directory under the data directory.
     #[serde(deserialize_with = "address")]
     pub url: Option<Url>,
-    /// Another server than Amazon's.
+    /// Endpoint of an S3-compatible server; absent: Amazon's.
     #[serde(deserialize_with = "address")]
     pub endpoint: Option<Url>,
-    /// The region of the bucket.
+    /// The bucket's region.
     pub region: String,
-    /// The name of the credentials; absent: those that the environment of the machine gives.
+    /// Access key id; absent: the credentials of the environment.
     #[serde(deserialize_with = "unless_empty")]
     pub access_key_id: Option<String>,
-    /// Their secret.
+    /// Secret access key.
     #[serde(deserialize_with = "unless_empty")]
     pub secret_access_key: Option<String>,
 }
@@ -48,27 +48,27 @@ pub enum OpenError {
     /// Neither a directory nor S3.
     #[error("store.url is {0}; it must be file:///directory or s3://bucket/prefix")]
     Scheme(String),
-    /// A file URL that names no directory of this machine.
+    /// A file URL that is not a directory on this machine.
     #[error(
-        "store.url is {0}, which is no directory of this machine; write it as file:///directory"
+        "store.url is {0}, which is not a directory on this machine; write it as file:///directory"
     )]
     NoDirectory(String),
-    /// The directory can't be made.
-    #[error("the directory {path} of the store can't be made")]
+    /// The directory can't be created.
+    #[error("the store's directory {path} can't be created")]
     Directory {
-        /// Where.
+        /// The directory.
         path: String,
-        /// Why.
+        /// The reason.
         #[source]
         source: std::io::Error,
     },
-    /// Refused by the client of the store.
+    /// The store's client rejects the settings.
     #[error("the store can't be opened")]
     Client(#[from] object_store::Error),
 }
 
 impl Settings {
-    /// A directory of this machine.
+    /// A directory on this machine.
     #[must_use]
     pub fn directory(path: &Path) -> Self {
         Self {
@@ -80,14 +80,14 @@ impl Settings {
         }
     }
 
-    /// What only shows when values are used. (key, what is wrong)
+    /// Invalid values as (key, problem).
     #[must_use]
     pub fn contradictions(&self) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
         if let Some(url) = &self.url
             && !matches!(url.scheme(), "file" | "s3")
         {
-            found.push(("store.url", "must begin with file:// or s3://".to_owned()));
+            found.push(("store.url", "must start with file:// or s3://".to_owned()));
         }
         if let Some(wrong) = not_http(self.endpoint.as_ref()) {
             found.push(("store.endpoint", wrong));
@@ -95,7 +95,7 @@ impl Settings {
         found
     }
 
-    /// Opens the store; `default` is the directory that an absent address stands for.
+    /// Opens the store; `default` is the directory to use without a URL.
     pub fn open(&self, default: &Path) -> Result<Store, OpenError> {
         let Some(url) = &self.url else {
             return local(default);
@@ -119,10 +119,10 @@ impl Settings {
         let mut builder = AmazonS3Builder::from_env()
             .with_bucket_name(bucket)
             .with_region(&self.region)
-            .with_retry(patience())
-            .with_client_options(client(self.endpoint.as_ref()));
+            .with_retry(retry_config())
+            .with_client_options(client_options(self.endpoint.as_ref()));
         if let Some(endpoint) = &self.endpoint {
-            // Servers other than Amazon's have one name for all buckets.
+            // Other servers use one host name for all buckets.
             builder = builder
                 .with_endpoint(endpoint.as_str().trim_end_matches('/'))
                 .with_virtual_hosted_style_request(false);
@@ -143,8 +143,8 @@ impl Settings {
     }
 }
 
-/// A hiccup is bridged here; an outage is the caller's to wait for, who can do so without holding anything.
-fn patience() -> RetryConfig {
+/// Retries brief failures only: the caller can wait for the end of an outage without holding resources.
+fn retry_config() -> RetryConfig {
     RetryConfig {
         backoff: BackoffConfig {
             init_backoff: Duration::from_millis(50),
@@ -156,8 +156,8 @@ fn patience() -> RetryConfig {
     }
 }
 
-/// No limit on a whole request, for a large object takes its time; but silence does not last.
-fn client(endpoint: Option<&Url>) -> ClientOptions {
+/// No timeout for a whole request, because a large object takes time, but one for each read.
+fn client_options(endpoint: Option<&Url>) -> ClientOptions {
     ClientOptions::new()
         .with_timeout_disabled()
         .with_connect_timeout(Duration::from_secs(5))
@@ -166,15 +166,15 @@ fn client(endpoint: Option<&Url>) -> ClientOptions {
 }
 
 fn local(path: &Path) -> Result<Store, OpenError> {
-    let refused = |source| OpenError::Directory {
+    let directory_error = |source| OpenError::Directory {
         path: path.display().to_string(),
         source,
     };
-    std::fs::create_dir_all(path).map_err(refused)?;
-    let path = path.canonicalize().map_err(refused)?;
+    std::fs::create_dir_all(path).map_err(directory_error)?;
+    let path = path.canonicalize().map_err(directory_error)?;
     let address = Url::from_directory_path(&path)
         .map_err(|()| OpenError::NoDirectory(path.display().to_string()))?;
-    // Without it a file that a committed row names could be empty after a power failure.
+    // Without fsync, a file that a committed row refers to could be empty after a power failure.
     let directory = LocalFileSystem::new_with_prefix(&path)?.with_fsync(true);
     Ok(Store::directory(directory, path, address.as_str()))
 }

@@ -1,4 +1,4 @@
-//! One store, opened.
+//! An open store.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,86 +17,86 @@ use crate::{
     remote::{Remote, RemoteUpload},
 };
 
-/// Questions to a bucket that are under way together.
-const AT_ONCE: usize = 32;
+/// Maximum number of concurrent existence checks in a bucket.
+const MAX_CONCURRENT_CHECKS: usize = 32;
 
-/// A directory or a bucket. Clones share it.
+/// A directory or a bucket. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Store {
     inner: Arc<dyn ObjectStore>,
-    /// Ends with a slash.
-    address: Arc<str>,
-    place: Place,
+    /// Base URL with a trailing slash.
+    base: Arc<str>,
+    backend: Backend,
 }
 
-/// What is underneath, for what the common client can't do.
+/// The backend, for what `ObjectStore` can't do.
 #[derive(Clone, Debug)]
-enum Place {
+enum Backend {
     Directory(Arc<Path>),
     Bucket(Arc<dyn Remote>),
 }
 
 impl Store {
-    pub(crate) fn directory(client: impl ObjectStore, root: PathBuf, address: &str) -> Self {
+    pub(crate) fn directory(client: impl ObjectStore, root: PathBuf, base: &str) -> Self {
         Self {
             inner: Arc::new(client),
-            address: closed(address),
-            place: Place::Directory(root.into()),
+            base: with_trailing_slash(base),
+            backend: Backend::Directory(root.into()),
         }
     }
 
-    pub(crate) fn bucket(client: impl Remote, address: &str) -> Self {
+    pub(crate) fn bucket(client: impl Remote, base: &str) -> Self {
         let client = Arc::new(client);
         Self {
             inner: client.clone(),
-            address: closed(address),
-            place: Place::Bucket(client),
+            base: with_trailing_slash(base),
+            backend: Backend::Bucket(client),
         }
     }
 
     pub(crate) fn root(&self) -> Option<&Path> {
-        match &self.place {
-            Place::Directory(root) => Some(root),
-            Place::Bucket(_) => None,
+        match &self.backend {
+            Backend::Directory(root) => Some(root),
+            Backend::Bucket(_) => None,
         }
     }
 
     pub(crate) fn remote(&self) -> Option<&Arc<dyn Remote>> {
-        match &self.place {
-            Place::Directory(_) => None,
-            Place::Bucket(remote) => Some(remote),
+        match &self.backend {
+            Backend::Directory(_) => None,
+            Backend::Bucket(remote) => Some(remote),
         }
     }
 
-    /// Begins an object of several parts.
-    pub(crate) async fn begin(&self, key: &Key) -> Result<Box<dyn MultipartUpload>> {
-        match &self.place {
-            Place::Directory(_) => self.inner.put_multipart(key).await,
-            Place::Bucket(remote) => Ok(Box::new(
-                RemoteUpload::begin(Arc::clone(remote), key).await?,
+    /// Starts a multipart upload.
+    pub(crate) async fn start_multipart(&self, key: &Key) -> Result<Box<dyn MultipartUpload>> {
+        match &self.backend {
+            Backend::Directory(_) => self.inner.put_multipart(key).await,
+            Backend::Bucket(remote) => Ok(Box::new(
+                RemoteUpload::start(Arc::clone(remote), key).await?,
             )),
         }
     }
 
-    /// The absolute address of an object.
+    /// The absolute URL of an object.
     #[must_use]
     pub fn url(&self, key: &Key) -> String {
-        format!("{}{key}", self.address)
+        format!("{}{key}", self.base)
     }
 
-    /// The object that an absolute address names, if it is inside this store.
+    /// The key of an absolute URL, if it's inside this store.
     #[must_use]
-    pub fn key_of(&self, url: &str) -> Option<Key> {
-        Key::parse(url.strip_prefix(&*self.address)?).ok()
+    pub fn key_from_url(&self, url: &str) -> Option<Key> {
+        Key::parse(url.strip_prefix(&*self.base)?).ok()
     }
 
-    /// Writes a whole object, over an older one if there is any.
+    /// Writes an object, replacing an existing one.
     pub async fn put(&self, key: &Key, content: Bytes) -> Result<()> {
         self.inner.put(key, PutPayload::from(content)).await?;
         Ok(())
     }
 
-    /// Writes a whole object unless there is one of this name; says whether it wrote.
+    /// Writes an object unless the key exists. True if it was written.
     pub async fn put_new(&self, key: &Key, content: Bytes) -> Result<bool> {
         let put = self
             .inner
@@ -108,13 +108,13 @@ impl Store {
         }
     }
 
-    /// Begins an object whose content comes piece by piece.
+    /// Starts writing an object chunk by chunk.
     #[must_use]
     pub fn upload(&self, key: &Key) -> Upload {
         Upload::new(self.clone(), key.clone())
     }
 
-    /// Size and time of an object; `None` when it isn't there.
+    /// Size and time of an object; `None` if it doesn't exist.
     pub async fn head(&self, key: &Key) -> Result<Option<ObjectMeta>> {
         match self.inner.head(key).await {
             Ok(meta) => Ok(Some(meta)),
@@ -123,42 +123,42 @@ impl Store {
         }
     }
 
-    /// Which of these objects are there, in their order.
-    pub async fn present(&self, keys: Vec<Key>) -> Vec<Result<bool>> {
+    /// Which of these objects exist, in their order.
+    pub async fn exist(&self, keys: Vec<Key>) -> Vec<Result<bool>> {
         let mut found = vec![false; keys.len()];
-        if let Place::Directory(root) = &self.place {
-            // One hop to another thread for all of them.
+        if let Backend::Directory(root) = &self.backend {
+            // One switch to another thread for all of them.
             let paths: Vec<PathBuf> = keys.iter().map(|key| root.join(key.as_ref())).collect();
-            let look = move || paths.iter().map(|path| path.is_file()).collect();
-            found = tokio::task::spawn_blocking(look).await.unwrap_or(found);
+            let check = move || paths.iter().map(|path| path.is_file()).collect();
+            found = tokio::task::spawn_blocking(check).await.unwrap_or(found);
         }
-        // Whatever a look at its path did not find, the store itself is asked for.
+        // For files that were not found by path, the store itself decides.
         stream::iter(keys.into_iter().zip(found))
             .map(|(key, found)| {
                 let store = self.clone();
                 async move { Ok(found || store.head(&key).await?.is_some()) }
             })
-            .buffered(AT_ONCE)
+            .buffered(MAX_CONCURRENT_CHECKS)
             .collect()
             .await
     }
 
-    /// The object, to be read.
+    /// The object, ready to be read.
     pub async fn get(&self, key: &Key) -> Result<Content> {
         self.inner.get(key).await.map(Content::new)
     }
 
-    /// The content, piece by piece.
+    /// The content as a stream of chunks.
     pub async fn read(&self, key: &Key) -> Result<BoxStream<'static, Result<Bytes>>> {
-        Ok(self.get(key).await?.pieces())
+        Ok(self.get(key).await?.chunks())
     }
 
-    /// The content as a whole; for small objects.
+    /// The whole content in memory; for small objects.
     pub async fn read_all(&self, key: &Key) -> Result<Bytes> {
-        self.get(key).await?.whole().await
+        self.get(key).await?.bytes().await
     }
 
-    /// Removes an object; none there is fine.
+    /// Deletes an object. Succeeds if it doesn't exist.
     pub async fn delete(&self, key: &Key) -> Result<()> {
         match self.inner.delete(key).await {
             Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
@@ -166,12 +166,12 @@ impl Store {
         }
     }
 
-    /// Everything below a prefix.
+    /// All objects below a prefix.
     pub fn list(&self, prefix: &Key) -> BoxStream<'static, Result<ObjectMeta>> {
         self.inner.list(Some(prefix))
     }
 }
 
-fn closed(address: &str) -> Arc<str> {
-    format!("{}/", address.trim_end_matches('/')).into()
+fn with_trailing_slash(base: &str) -> Arc<str> {
+    format!("{}/", base.trim_end_matches('/')).into()
 }

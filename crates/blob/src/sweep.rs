@@ -1,4 +1,4 @@
-//! Clearing away what writers left behind that died halfway.
+//! Removes the leftovers of writers that crashed.
 
 use std::{
     io::ErrorKind,
@@ -12,14 +12,14 @@ use object_store::{Error, ObjectStoreExt, Result, path::Path as Key};
 
 use crate::{
     Store,
-    remote::{MARKERS, Name, Remote},
+    remote::{MARKERS, Remote, UploadId},
 };
 
 impl Store {
-    /// Removes temporaries that nobody has touched for so long; says how many.
+    /// Removes temporary files and uploads that are older than this. Returns their number.
     ///
-    /// In a directory these are files that were being written when a program died (`name#1`), in S3 uploads that were
-    /// begun and not finished. Choose an age that no living writer reaches. Safe to run anywhere, any number of times.
+    /// In a directory these are partially written files (`name#1`), in S3 unfinished uploads. Choose an age that no active writer
+    /// reaches. Safe to run anywhere, any number of times.
     pub async fn sweep(&self, older_than: Duration) -> Result<u64> {
         if let Some(root) = self.root() {
             let root = root.to_owned();
@@ -40,7 +40,7 @@ impl Store {
 
 async fn sweep_uploads(remote: &Arc<dyn Remote>, older_than: Duration) -> Result<u64> {
     let markers: Vec<_> = remote.list(Some(&Key::from(MARKERS))).try_collect().await?;
-    let mut gone = 0;
+    let mut removed = 0;
     for marker in markers {
         if !is_older(marker.last_modified.into(), older_than) {
             continue;
@@ -50,23 +50,25 @@ async fn sweep_uploads(remote: &Arc<dyn Remote>, older_than: Duration) -> Result
             Err(Error::NotFound { .. }) => continue,
             Err(error) => return Err(error),
         };
-        if let Some(upload) = std::str::from_utf8(&text).ok().and_then(Name::from_text)
+        if let Some(upload) = std::str::from_utf8(&text)
+            .ok()
+            .and_then(UploadId::from_text)
             && let Err(error) = upload.abort(&**remote).await
         {
-            // A server may say anything about an upload that is long finished; the next sweep comes by again.
-            tracing::warn!(%error, ?upload, "an upload that was never finished can't be aborted");
+            // Servers differ in what they answer for an upload that finished long ago; the next sweep tries again.
+            tracing::warn!(%error, ?upload, "aborting an unfinished upload failed; the next sweep tries again");
             if !is_older(marker.last_modified.into(), older_than * 4) {
                 continue;
             }
         }
         remote.delete(&marker.location).await?;
-        gone += 1;
+        removed += 1;
     }
-    Ok(gone)
+    Ok(removed)
 }
 
 fn sweep_directory(root: &Path, older_than: Duration) -> std::io::Result<u64> {
-    let mut gone = 0;
+    let mut removed = 0;
     let mut directories = vec![root.to_owned()];
     while let Some(directory) = directories.pop() {
         let entries = match std::fs::read_dir(&directory) {
@@ -78,11 +80,11 @@ fn sweep_directory(root: &Path, older_than: Duration) -> std::io::Result<u64> {
             if entry.file_type()?.is_dir() {
                 directories.push(entry.path());
             } else if is_temporary(&entry.path()) && sweep_file(&entry.path(), older_than)? {
-                gone += 1;
+                removed += 1;
             }
         }
     }
-    Ok(gone)
+    Ok(removed)
 }
 
 fn sweep_file(path: &Path, older_than: Duration) -> std::io::Result<bool> {
@@ -93,13 +95,13 @@ fn sweep_file(path: &Path, older_than: Duration) -> std::io::Result<bool> {
         std::fs::remove_file(path).map(|()| true)
     });
     match swept {
-        // Its writer was quicker.
+        // Its writer has just renamed or removed it.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         other => other,
     }
 }
 
-/// `name#123`, as the local store calls what is not whole yet; it takes no object of such a name.
+/// `name#123`, the local store's name for a partially written file. No object can have such a name.
 fn is_temporary(path: &Path) -> bool {
     let name = path.file_name().map(PathBuf::from).unwrap_or_default();
     let name = name.to_string_lossy();

@@ -1,4 +1,4 @@
-//! An object that is written piece by piece.
+//! Writing an object chunk by chunk.
 
 use bytes::{Bytes, BytesMut};
 use object_store::{MultipartUpload, PutPayload, Result, path::Path as Key};
@@ -6,30 +6,30 @@ use tokio::task::JoinSet;
 
 use crate::Store;
 
-/// How much goes into one part. All parts but the last are of this size, as some servers demand; ten thousand of them,
-/// which is the most that S3 takes, make 80 GB.
-const PART: usize = 8 * 1024 * 1024;
+/// Size of a part. All parts but the last have this size, which some servers require. S3's maximum of ten thousand parts makes
+/// 80 GB.
+const PART_SIZE: usize = 8 * 1024 * 1024;
 
-/// Parts on the way at once: one is sent while the next is filled.
-const IN_FLIGHT: usize = 2;
+/// Maximum number of parts in flight: one is sent while the next is filled.
+const MAX_IN_FLIGHT: usize = 2;
 
-/// An object on its way. It appears with [`finish`](Self::finish) and not before; dropped or
+/// An object that is being written. It becomes visible with [`finish`](Self::finish); if it's dropped or
 /// [aborted](Self::abort), it never does.
 ///
-/// What fits into one part is written in one go, so that small objects cost one request and leave no trace when the
-/// program dies. Of a larger one that was begun and never finished, [`Store::sweep`] clears away what is left.
+/// An object that fits into one part is written with one request and leaves nothing behind if the program crashes. The
+/// leftovers of a larger one that was never finished are removed by [`Store::sweep`].
 #[derive(Debug)]
 pub struct Upload {
     store: Store,
     key: Key,
     filling: BytesMut,
-    parts: Option<Parts>,
+    multipart: Option<Multipart>,
 }
 
 #[derive(Debug)]
-struct Parts {
+struct Multipart {
     upload: Box<dyn MultipartUpload>,
-    on_the_way: JoinSet<Result<()>>,
+    in_flight: JoinSet<Result<()>>,
 }
 
 impl Upload {
@@ -38,18 +38,18 @@ impl Upload {
             store,
             key,
             filling: BytesMut::new(),
-            parts: None,
+            multipart: None,
         }
     }
 
-    /// Adds to the end. Waits while too much is on its way, so memory stays bounded.
+    /// Appends to the object. Waits while too much is in flight, so that memory stays bounded.
     pub async fn write(&mut self, mut content: Bytes) -> Result<()> {
-        while self.filling.len() + content.len() >= PART {
-            let rest = content.split_off(PART - self.filling.len());
+        while self.filling.len() + content.len() >= PART_SIZE {
+            let rest = content.split_off(PART_SIZE - self.filling.len());
             self.filling.extend_from_slice(&content);
             content = rest;
             let part = self.filling.split().freeze();
-            self.filling.reserve(PART);
+            self.filling.reserve(PART_SIZE);
             self.send(part).await?;
         }
         self.filling.extend_from_slice(&content);
@@ -57,61 +57,61 @@ impl Upload {
     }
 
     async fn send(&mut self, part: Bytes) -> Result<()> {
-        if self.parts.is_none() {
-            self.parts = Some(Parts {
-                upload: self.store.begin(&self.key).await?,
-                on_the_way: JoinSet::new(),
+        if self.multipart.is_none() {
+            self.multipart = Some(Multipart {
+                upload: self.store.start_multipart(&self.key).await?,
+                in_flight: JoinSet::new(),
             });
         }
-        let Some(parts) = &mut self.parts else {
+        let Some(multipart) = &mut self.multipart else {
             return Ok(());
         };
-        while parts.on_the_way.len() >= IN_FLIGHT {
-            parts.landed().await?;
+        while multipart.in_flight.len() >= MAX_IN_FLIGHT {
+            multipart.wait_for_part().await?;
         }
-        let part = parts.upload.put_part(PutPayload::from(part));
-        parts.on_the_way.spawn(part);
+        let part = multipart.upload.put_part(PutPayload::from(part));
+        multipart.in_flight.spawn(part);
         Ok(())
     }
 
-    /// Makes the object appear.
+    /// Makes the object visible.
     pub async fn finish(mut self) -> Result<()> {
         let last = self.filling.split().freeze();
-        if self.parts.is_some() && !last.is_empty() {
+        if self.multipart.is_some() && !last.is_empty() {
             self.send(last.clone()).await?;
         }
-        let Some(mut parts) = self.parts.take() else {
+        let Some(mut multipart) = self.multipart.take() else {
             return self.store.put(&self.key, last).await;
         };
         let completed = async {
-            while !parts.on_the_way.is_empty() {
-                parts.landed().await?;
+            while !multipart.in_flight.is_empty() {
+                multipart.wait_for_part().await?;
             }
-            parts.upload.complete().await
+            multipart.upload.complete().await
         };
         if let Err(error) = completed.await {
-            // What can't be cleared now is swept later.
-            let _ = parts.upload.abort().await;
+            // The sweep removes what remains.
+            let _ = multipart.upload.abort().await;
             return Err(error);
         }
         Ok(())
     }
 
-    /// Leaves nothing behind.
+    /// Discards the object.
     pub async fn abort(mut self) -> Result<()> {
-        match self.parts.take() {
-            Some(mut parts) => {
-                parts.on_the_way.shutdown().await;
-                parts.upload.abort().await
+        match self.multipart.take() {
+            Some(mut multipart) => {
+                multipart.in_flight.shutdown().await;
+                multipart.upload.abort().await
             }
             None => Ok(()),
         }
     }
 }
 
-impl Parts {
-    async fn landed(&mut self) -> Result<()> {
-        match self.on_the_way.join_next().await {
+impl Multipart {
+    async fn wait_for_part(&mut self) -> Result<()> {
+        match self.in_flight.join_next().await {
             Some(Ok(result)) => result,
             Some(Err(source)) => Err(object_store::Error::JoinError { source }),
             None => Ok(()),
@@ -121,12 +121,12 @@ impl Parts {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        if let (Some(mut parts), Ok(runtime)) =
-            (self.parts.take(), tokio::runtime::Handle::try_current())
+        if let (Some(mut multipart), Ok(runtime)) =
+            (self.multipart.take(), tokio::runtime::Handle::try_current())
         {
             runtime.spawn(async move {
-                parts.on_the_way.shutdown().await;
-                let _ = parts.upload.abort().await;
+                multipart.in_flight.shutdown().await;
+                let _ = multipart.upload.abort().await;
             });
         }
     }

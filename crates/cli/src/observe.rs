@@ -43,7 +43,7 @@ pub fn register() {
     gauge!(REACHABLE).set(1.0);
     describe_counter!(
         "postrider_taken_in_total",
-        "Messages taken in from a broker outside, by group and outcome"
+        "Messages stored from an external broker, by group and outcome (new, duplicate)"
     );
 }
 

@@ -1,4 +1,4 @@
-//! Gauge a request's body, never more of it than the route allows.
+//! Reads a request's body up to the route's limit.
 
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Request};
@@ -10,21 +10,20 @@ use tower::Layer;
 use crate::error_code::codes;
 use crate::problem::Problem;
 
-/// What holds where nobody has set a limit.
+/// Maximum body size without a [`body_limit`] layer.
 pub const DEFAULT_LIMIT: usize = 1024 * 1024;
 
-/// The limit, as the request carries it.
+/// The limit in the request's extensions.
 #[derive(Debug, Clone, Copy)]
 pub struct BodyLimit(usize);
 
-/// Sets the largest body, in bytes. The limit nearest to the route holds, so a route can take more
-/// or less than the rest of the program.
+/// Sets the maximum body size in bytes. The innermost limit applies, so a route can accept more or less than the rest.
 #[must_use]
 pub fn body_limit(bytes: usize) -> BodyLimitLayer {
     BodyLimitLayer(bytes)
 }
 
-/// The layer made by [`body_limit`].
+/// The layer of [`body_limit`].
 #[derive(Debug, Clone, Copy)]
 pub struct BodyLimitLayer(usize);
 
@@ -43,9 +42,9 @@ where
 
 type AddExtensionTo<S> = AddExtension<S, BodyLimit>;
 
-/// The limit that holds for this request.
+/// The limit of this request.
 #[must_use]
-pub fn limit_of(request: &Request) -> usize {
+pub fn request_limit(request: &Request) -> usize {
     let set = request.extensions().get::<BodyLimit>();
     set.map_or(DEFAULT_LIMIT, |limit| limit.0)
 }
@@ -53,25 +52,24 @@ pub fn limit_of(request: &Request) -> usize {
 /// Reads the whole body.
 ///
 /// # Errors
-/// When it is longer than the limit (an announced length is refused before a byte is read), or
-/// the client stopped sending.
+/// If it's larger than the limit (an announced length is rejected before a byte is read), or the client stopped sending.
 pub async fn read(request: Request<Body>) -> Result<Bytes, Problem> {
-    let limit = limit_of(&request);
-    read_at_most(request, limit).await
+    let limit = request_limit(&request);
+    read_up_to(request, limit).await
 }
 
-/// Reads the whole body under a limit of the handler's own, whatever the route's.
+/// Reads the whole body with the handler's own limit instead of the route's.
 ///
 /// # Errors
 /// As [`read`].
-pub async fn read_at_most(request: Request<Body>, limit: usize) -> Result<Bytes, Problem> {
+pub async fn read_up_to(request: Request<Body>, limit: usize) -> Result<Bytes, Problem> {
     let announced = axum::body::HttpBody::size_hint(request.body()).lower();
     if usize::try_from(announced).map_or(true, |length| length > limit) {
         return Err(too_large(limit));
     }
     match Limited::new(request.into_body(), limit).collect().await {
         Ok(body) => Ok(body.to_bytes()),
-        Err(error) if is_too_long(error.as_ref()) => Err(too_large(limit)),
+        Err(error) if is_length_error(error.as_ref()) => Err(too_large(limit)),
         Err(error) => Err(Problem::new(
             &codes::INCOMPLETE_BODY,
             "The connection ended before the body was complete: send the request again.",
@@ -80,7 +78,7 @@ pub async fn read_at_most(request: Request<Body>, limit: usize) -> Result<Bytes,
     }
 }
 
-fn is_too_long(error: &(dyn std::error::Error + 'static)) -> bool {
+fn is_length_error(error: &(dyn std::error::Error + 'static)) -> bool {
     std::iter::successors(Some(error), |error| error.source())
         .any(|error| error.is::<LengthLimitError>())
 }
@@ -88,7 +86,7 @@ fn is_too_long(error: &(dyn std::error::Error + 'static)) -> bool {
 fn too_large(limit: usize) -> Problem {
     Problem::new(
         &codes::BODY_TOO_LARGE,
-        format!("The body is larger than {limit} bytes, the most that is taken here."),
+        format!("The body is larger than {limit} bytes, the maximum here."),
     )
     .with("limit", limit)
 }

@@ -1,17 +1,17 @@
-//! Compression where it pays: not for small answers, nor for what is compressed already, nor for
-//! event streams, whose events would wait in the compressor.
+//! Compresses responses, except small ones, those that are compressed already, and event streams, whose events would wait in the
+//! compressor.
 
 use http::{Response, header};
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{And, Predicate, SizeAbove};
 
-const SMALLEST: u64 = 512;
+const MIN_SIZE: u64 = 512;
 
-/// Types whose bytes are worth compressing; everything else is sent as it is.
+/// Content types that are worth compressing.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Text;
+pub(crate) struct IsText;
 
-impl Predicate for Text {
+impl Predicate for IsText {
     fn should_compress<B: axum::body::HttpBody>(&self, response: &Response<B>) -> bool {
         let value = response.headers().get(header::CONTENT_TYPE);
         let value = value.and_then(|value| value.to_str().ok()).unwrap_or("");
@@ -26,6 +26,6 @@ impl Predicate for Text {
     }
 }
 
-pub(crate) fn layer() -> CompressionLayer<And<SizeAbove, Text>> {
-    CompressionLayer::new().compress_when(SizeAbove::new(SMALLEST).and(Text))
+pub(crate) fn layer() -> CompressionLayer<And<SizeAbove, IsText>> {
+    CompressionLayer::new().compress_when(SizeAbove::new(MIN_SIZE).and(IsText))
 }

@@ -1,5 +1,4 @@
-//! What a client is told when the engine refuses or fails. It stands here because neither a slice
-//! nor the engine owns both types.
+//! Postrider's errors as problems. Here, because neither a service nor the library owns both types.
 
 use std::time::Duration;
 
@@ -18,17 +17,16 @@ impl From<Error> for Problem {
             Error::Database(error) => error.into(),
             Error::Invalid { field, problem } => Problem::new(
                 &codes::INVALID_VALUE,
-                format!("The value of `{field}` was refused: {problem}."),
+                format!("The value of `{field}` is invalid: {problem}."),
             )
             .field(field, problem),
             Error::Stopped(_) => Problem::new(
                 &codes::SHUTTING_DOWN,
-                "The server is stopping and takes no more work: repeat the request with the same idempotency key.",
+                "The server is shutting down and accepts no more work: repeat the request with the same idempotency key.",
             )
             .retry_after(RESTART_WAIT)
             .caused_by(error),
-            // A schema that does not fit, unreadable rows, a lease that a handler had no business
-            // with: nothing that a client did.
+            // A schema mismatch, unreadable rows, a wrong lease: not the client's fault.
             other => Problem::internal(other),
         }
     }
@@ -40,10 +38,10 @@ impl From<LedgerError> for Problem {
             LedgerError::Other(error) => error.into(),
             LedgerError::Busy { retry_after } => Problem::new(
                 &codes::REQUEST_IN_PROGRESS,
-                "Another request with the same key is being accepted: repeat this one to get its answer.",
+                "Another request with the same key is in progress: repeat this one to get its response.",
             )
             .retry_after(retry_after),
-            // Only a program that finishes what it never accepted gets here.
+            // Only a bug in the program leads here.
             other @ (LedgerError::Unknown(_) | LedgerError::WrongState { .. }) => {
                 Problem::internal(other)
             }
@@ -53,10 +51,10 @@ impl From<LedgerError> for Problem {
 
 impl From<DigestError> for Problem {
     fn from(error: DigestError) -> Self {
-        let detail = format!("The body was refused: {error}.");
+        let detail = format!("The body is invalid: {error}.");
         match error {
             DigestError::Inexact { path, .. } => {
-                Problem::new(&codes::INEXACT_NUMBER, detail).field(path, "cannot be kept exactly")
+                Problem::new(&codes::INEXACT_NUMBER, detail).field(path, "can't be stored exactly")
             }
             DigestError::DuplicateKey { path } => {
                 Problem::new(&codes::DUPLICATE_KEY, detail).field(path, "duplicate key")

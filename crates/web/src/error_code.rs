@@ -1,8 +1,8 @@
 //! The closed list of error codes, each with its page.
 //!
-//! A code is a promise to clients: it never changes its meaning. A crate declares its codes in one
-//! table with [`error_codes!`](crate::error_codes); the page `errors/<code>.md` of the declaring crate is embedded by
-//! the same table, so a code without a page does not compile.
+//! A code is a promise to clients: it never changes its meaning. A crate declares its codes in one table with
+//! [`error_codes!`](crate::error_codes). The table embeds the page `errors/<code>.md` of the declaring crate, so a code without a
+//! page doesn't compile.
 
 use std::collections::BTreeMap;
 
@@ -14,21 +14,21 @@ use http::{StatusCode, header};
 use crate::params::Path;
 use crate::problem::Problem;
 
-/// One kind of error that clients can tell apart.
+/// One kind of error that clients can distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErrorCode {
     /// The stable name, in kebab-case.
     pub code: &'static str,
-    /// The HTTP status it is answered with.
+    /// The HTTP status of the response.
     pub status: StatusCode,
-    /// What it means in a few words; the same for every occurrence.
+    /// A short description, the same for every occurrence.
     pub title: &'static str,
     /// The explanation for people, in Markdown.
     pub page: &'static str,
 }
 
 impl ErrorCode {
-    /// Where the explanation is served, and the `type` of the problem.
+    /// Path of the explanation, and `type` of the problem.
     #[must_use]
     pub fn uri(&self) -> String {
         format!("/errors/{}", self.code)
@@ -37,14 +37,20 @@ impl ErrorCode {
 
 /// Declares a crate's error codes as constants, and all of them together as `ALL`.
 ///
-/// ```text
-/// postrider_web::error_codes! {
-///     /// No job has this id.
-///     JOB_NOT_FOUND = "job-not-found", NOT_FOUND, "No such job";
+/// ```
+/// mod codes {
+///     postrider_web::error_codes! {
+///         /// Nothing has this id.
+///         NOT_FOUND = "not-found", NOT_FOUND, "Not found";
+///     }
 /// }
+///
+/// assert_eq!(codes::NOT_FOUND.uri(), "/errors/not-found");
+/// assert_eq!(codes::ALL.len(), 1);
 /// ```
 ///
-/// The second word is the name of a constant of [`http::StatusCode`].
+/// Each line has the constant's name, the code (whose page is `errors/not-found.md` of the crate), the name of a constant of
+/// [`http::StatusCode`], and the title.
 #[macro_export]
 macro_rules! error_codes {
     ($( $(#[$doc:meta])* $name:ident = $code:literal, $status:ident, $title:literal; )+) => {
@@ -62,7 +68,7 @@ macro_rules! error_codes {
                 )),
             };
         )+
-        /// Every code of this table.
+        /// All codes of this table.
         pub const ALL: &[$crate::ErrorCode] = &[$($name),+];
     };
 }
@@ -70,67 +76,67 @@ macro_rules! error_codes {
 #[doc(hidden)]
 pub use http::StatusCode as Status;
 
-/// The codes that any part of the API can answer with.
+/// The codes that every part of the API can return.
 pub mod codes {
     crate::error_codes! {
-        /// The body is not a JSON text.
+        /// The body is not valid JSON.
         INVALID_JSON = "invalid-json", BAD_REQUEST, "The body is not valid JSON";
         /// The body ended before its announced length.
         INCOMPLETE_BODY = "incomplete-body", BAD_REQUEST, "The body did not arrive completely";
-        /// The path holds a value that the route cannot take.
+        /// A value in the path is invalid.
         INVALID_PATH = "invalid-path", BAD_REQUEST, "A value in the path is invalid";
-        /// The query holds an unknown parameter or an invalid value.
+        /// The query has an unknown parameter or an invalid value.
         INVALID_QUERY = "invalid-query", BAD_REQUEST, "The query string is invalid";
-        /// The cursor was not made by this list.
+        /// The cursor is not from this list.
         INVALID_CURSOR = "invalid-cursor", BAD_REQUEST, "The cursor is invalid";
-        /// No valid token came with the request.
-        UNAUTHORIZED = "unauthorized", UNAUTHORIZED, "A valid token is needed";
-        /// The token is valid and lacks the scope.
-        FORBIDDEN = "forbidden", FORBIDDEN, "The token lacks the needed scope";
+        /// The request has no valid token.
+        UNAUTHORIZED = "unauthorized", UNAUTHORIZED, "A valid token is required";
+        /// The token is valid but lacks the scope.
+        FORBIDDEN = "forbidden", FORBIDDEN, "The token lacks the required scope";
         /// A web page of another origin tried to act on an open server.
-        CROSS_ORIGIN = "cross-origin", FORBIDDEN, "Requests from other origins are refused";
-        /// A form was sent that this visit did not get from us.
+        CROSS_ORIGIN = "cross-origin", FORBIDDEN, "Requests from other origins are not allowed";
+        /// The form is not from this session.
         FORM_EXPIRED = "form-expired", FORBIDDEN, "The form is no longer valid";
-        /// Nothing is served under this path.
-        NOT_FOUND = "not-found", NOT_FOUND, "Nothing is here";
-        /// The path exists and does not take this method.
+        /// There is nothing at this path.
+        NOT_FOUND = "not-found", NOT_FOUND, "Not found";
+        /// The path exists but doesn't support this method.
         METHOD_NOT_ALLOWED = "method-not-allowed", METHOD_NOT_ALLOWED, "The method is not allowed here";
-        /// The idempotency key was used before, for something else.
+        /// The idempotency key was used for a different request.
         IDEMPOTENCY_MISMATCH = "idempotency-mismatch", CONFLICT, "The key was used for another request";
-        /// The body is larger than the route takes.
+        /// The body is larger than the route's limit.
         BODY_TOO_LARGE = "body-too-large", PAYLOAD_TOO_LARGE, "The body is too large";
-        /// The body is not of the type that the route takes.
+        /// The route doesn't support the body's content type.
         UNSUPPORTED_MEDIA_TYPE = "unsupported-media-type", UNSUPPORTED_MEDIA_TYPE, "The content type is not supported";
-        /// The request names a host that is not this machine, and no tokens are configured.
+        /// The request's host is not this machine, and no tokens are configured.
         UNTRUSTED_HOST = "untrusted-host", MISDIRECTED_REQUEST, "The host name is not served here";
-        /// The JSON is well-formed and does not have the shape that the route takes.
+        /// The JSON is well-formed but doesn't match the route's schema.
         INVALID_BODY = "invalid-body", UNPROCESSABLE_ENTITY, "The body does not have the expected shape";
-        /// An object in the JSON names the same key twice.
+        /// An object has the same key twice.
         DUPLICATE_KEY = "duplicate-key", UNPROCESSABLE_ENTITY, "A key occurs twice in one object";
         /// The JSON is nested deeper than allowed.
         JSON_TOO_DEEP = "json-too-deep", UNPROCESSABLE_ENTITY, "The JSON is nested too deeply";
-        /// A string or key holds U+0000.
-        NUL_CHARACTER = "nul-character", UNPROCESSABLE_ENTITY, "The NUL character cannot be stored";
-        /// A string or key holds half of a surrogate pair.
-        LONE_SURROGATE = "lone-surrogate", UNPROCESSABLE_ENTITY, "A string holds half of a surrogate pair";
+        /// A string or key contains U+0000.
+        NUL_CHARACTER = "nul-character", UNPROCESSABLE_ENTITY, "The NUL character can't be stored";
+        /// A string or key contains half of a surrogate pair.
+        LONE_SURROGATE = "lone-surrogate", UNPROCESSABLE_ENTITY, "A string contains half of a surrogate pair";
         /// A number would change its value when stored.
-        INEXACT_NUMBER = "inexact-number", UNPROCESSABLE_ENTITY, "A number cannot be kept exactly";
-        /// A value of the request is refused by what it means, not by its form.
-        INVALID_VALUE = "invalid-value", UNPROCESSABLE_ENTITY, "A value cannot be taken";
-        /// Something broke that the client cannot mend.
-        INTERNAL_ERROR = "internal-error", INTERNAL_SERVER_ERROR, "The server made a mistake";
-        /// The request was not finished in the time allowed.
+        INEXACT_NUMBER = "inexact-number", UNPROCESSABLE_ENTITY, "A number can't be stored exactly";
+        /// A well-formed value is not acceptable.
+        INVALID_VALUE = "invalid-value", UNPROCESSABLE_ENTITY, "A value is invalid";
+        /// Something failed that the client can't fix.
+        INTERNAL_ERROR = "internal-error", INTERNAL_SERVER_ERROR, "Internal server error";
+        /// The request timed out.
         REQUEST_TIMEOUT = "request-timeout", SERVICE_UNAVAILABLE, "The request took too long";
-        /// Another request with the same idempotency key is not finished yet.
+        /// Another request with the same idempotency key is still in progress.
         REQUEST_IN_PROGRESS = "request-in-progress", SERVICE_UNAVAILABLE, "The same request is in progress";
-        /// The server is stopping.
-        SHUTTING_DOWN = "shutting-down", SERVICE_UNAVAILABLE, "The server is stopping";
-        /// The database is there and has no room for this request at the moment.
+        /// The server is shutting down.
+        SHUTTING_DOWN = "shutting-down", SERVICE_UNAVAILABLE, "The server is shutting down";
+        /// The database has no capacity for this request right now.
         DATABASE_BUSY = "database-busy", SERVICE_UNAVAILABLE, "The database is busy";
-        /// The database cannot be reached.
-        DATABASE_UNAVAILABLE = "database-unavailable", SERVICE_UNAVAILABLE, "The database cannot be reached";
-        /// The database is there and has run out of disk space, memory or connections.
-        DATABASE_EXHAUSTED = "database-exhausted", SERVICE_UNAVAILABLE, "The database has run out of room";
+        /// The database is unavailable.
+        DATABASE_UNAVAILABLE = "database-unavailable", SERVICE_UNAVAILABLE, "The database is unavailable";
+        /// The database has run out of disk space, memory or connections.
+        DATABASE_EXHAUSTED = "database-exhausted", SERVICE_UNAVAILABLE, "The database has run out of resources";
     }
 }
 
@@ -139,15 +145,15 @@ pub mod codes {
 #[error("the error code `{0}` is declared twice: rename one of them")]
 pub struct DuplicateCode(&'static str);
 
-/// All codes of the program, to look up and to serve.
+/// All error codes of the program.
 #[derive(Debug, Clone)]
 pub struct ErrorCatalogue(BTreeMap<&'static str, ErrorCode>);
 
 impl ErrorCatalogue {
-    /// Joins this crate's table with those of the slices.
+    /// Joins this crate's table with those of the services.
     ///
     /// # Errors
-    /// When two tables declare the same code.
+    /// If two tables declare the same code.
     pub fn new<'a>(
         tables: impl IntoIterator<Item = &'a [ErrorCode]>,
     ) -> Result<Self, DuplicateCode> {
@@ -161,19 +167,18 @@ impl ErrorCatalogue {
         Ok(Self(all))
     }
 
-    /// The code of this name.
+    /// The code with this name.
     #[must_use]
     pub fn get(&self, code: &str) -> Option<&ErrorCode> {
         self.0.get(code)
     }
 
-    /// Every code, by name.
+    /// All codes, by name.
     pub fn iter(&self) -> impl Iterator<Item = &ErrorCode> {
         self.0.values()
     }
 
-    /// `GET /errors` (the list) and `GET /errors/{code}` (one page), as plain text, for that is
-    /// what a browser and a terminal both show.
+    /// `GET /errors` (the list) and `GET /errors/{code}` (one page), as plain text, which browsers and terminals both show.
     pub fn routes<S: Clone + Send + Sync + 'static>(self) -> axum::Router<S> {
         axum::Router::new()
             .route("/errors", get(list))

@@ -1,4 +1,4 @@
-//! Answers where no handler answers: unknown paths, wrong methods, panics.
+//! Responses without a handler: unknown paths, wrong methods, panics.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -22,7 +22,9 @@ pub(crate) async fn method_not_allowed(method: Method) -> Problem {
     let method = crate::json::shorten(method.as_str());
     Problem::new(
         &codes::METHOD_NOT_ALLOWED,
-        format!("This path does not take {method}; the Allow header lists what it takes."),
+        format!(
+            "This path doesn't support {method}; the Allow header lists the supported methods."
+        ),
     )
 }
 
@@ -30,19 +32,19 @@ pub(crate) async fn method_not_allowed(method: Method) -> Problem {
 #[error("a handler panicked: {0}")]
 struct Panicked(String);
 
-/// A handler's panic is an answer, too: what it shared with others is guarded by the database or by locks that recover.
-pub(crate) async fn without_panic(answer: impl Future<Output = Response>) -> Response {
-    AssertUnwindSafe(answer)
+/// Turns a handler's panic into a 500. Shared state is protected by the database or by locks that recover.
+pub(crate) async fn catch_panic(response: impl Future<Output = Response>) -> Response {
+    AssertUnwindSafe(response)
         .catch_unwind()
         .await
         .unwrap_or_else(panicked)
 }
 
 fn panicked(payload: Box<dyn Any + Send>) -> Response {
-    let said = payload
+    let message = payload
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())
         .or_else(|| payload.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "without a message".to_owned());
-    Problem::internal(Panicked(said)).into_response()
+    Problem::internal(Panicked(message)).into_response()
 }

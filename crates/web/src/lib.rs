@@ -1,21 +1,20 @@
-//! What every HTTP part of Postrider shares.
+//! Shared HTTP building blocks of Postrider's services.
 //!
-//! The promises, each kept by one module:
+//! The promises, one per module:
 //!
-//! - whatever goes wrong, the answer is a [`Problem`]: a stable code, a page that explains it, and
-//!   the request's id ([`error_code`], [`problem`]);
-//! - JSON that PostgreSQL cannot store, or that two readers would read differently, is refused and
-//!   the answer says where ([`json`]); parameters likewise ([`params`]);
-//! - nobody passes without the scope that a route asks for ([`auth`]);
-//! - every request ends in time, leaves one line in the log and one mark in the metrics
-//!   ([`time_limit`], [`observe`]), and a panic is an answer too;
-//! - lists are paged the same way everywhere ([`paging`]);
+//! - every error response is a [`Problem`]: a stable code, a page that explains it, and the request's id ([`error_code`],
+//!   [`problem`]);
+//! - JSON that PostgreSQL can't store, or that two parsers would read differently, is rejected with the position ([`json`]);
+//!   so are invalid parameters ([`params`]);
+//! - a caller needs the scope that a route requires ([`auth`]);
+//! - every request ends in time, is logged and counted once ([`time_limit`], [`observe`]), and a panic becomes a 500;
+//! - all lists are paged the same way ([`paging`]);
 //! - what the program knows about a service comes from one description ([`service`]);
-//! - when we are the client, calls end in time and tell what is known of them ([`outside`]).
+//! - calls to external APIs have a timeout and say what is known when they fail ([`http_client`]).
 //!
-//! A slice uses the extractors, [`Problem`] and [`require`](auth::require) in its `http.rs`; the
-//! program wraps the joined router once with [`shell()`]. To read: `problem.rs`, `json/mod.rs`,
-//! `auth/mod.rs`, then `shell.rs`, where the order of the layers is explained.
+//! A service uses the extractors, [`Problem`] and [`require`](auth::require) in its `http` module; the program wraps the joined
+//! router once with [`with_middleware`]. Read `problem.rs`, `json/mod.rs` and `auth/mod.rs` first, then `middleware.rs`, which
+//! explains the order of the layers.
 
 pub mod auth;
 pub mod body;
@@ -42,8 +41,8 @@ pub use auth::{Caller, Scope, Scopes, Token, Tokens, require};
 pub use body::body_limit;
 pub use error_code::{ErrorCatalogue, ErrorCode};
 pub use json::Json;
-pub use middleware::{MiddlewareOptions, shell};
-pub use paging::{Cursor, Limit, Page, list_of};
+pub use middleware::{MiddlewareOptions, with_middleware};
+pub use paging::{Cursor, Limit, Page, list_id};
 pub use params::{Path, Query};
 pub use problem::{FieldError, Problem, ProblemDetails, ProblemPage};
 pub use request_id::RequestId;

@@ -1,4 +1,4 @@
-//! Everything above, around one router, in the right order.
+//! The middleware stack around the router, in the right order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,22 +8,22 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 
-use crate::auth::{Doorkeeper, Tokens, loopback};
+use crate::auth::{Authenticator, Tokens, loopback};
 use crate::problem::ProblemPage;
 use crate::{body, compression, fallback, observe, security_headers, time_limit};
 
-/// What the program decides about its HTTP side.
+/// Settings of [`with_middleware`].
 #[derive(Debug, Clone)]
 pub struct MiddlewareOptions {
-    /// Who may call. None: everybody on this machine may do everything.
+    /// Tokens of callers. Empty: every caller on this machine has every scope.
     pub tokens: Arc<Tokens>,
     /// Route patterns that need no token, such as `/healthz`.
     pub open: Vec<String>,
-    /// The largest body, in bytes, where a route sets no limit of its own.
+    /// Maximum body size in bytes, unless a route sets its own.
     pub body_limit: usize,
-    /// The longest that a request may take, where a route sets no limit of its own.
+    /// Request timeout, unless a route sets its own.
     pub time_limit: Duration,
-    /// How a problem looks to a browser, that is, to whoever asks for `text/html`. None: as JSON, to everybody.
+    /// Renders problems for clients that accept `text/html`. None: always JSON.
     pub problem_page: Option<ProblemPage>,
 }
 
@@ -41,13 +41,13 @@ impl Default for MiddlewareOptions {
 
 /// Wraps the finished router.
 ///
-/// Compression is outermost, because problems get their final body just inside of it. All the rest is one layer:
-/// axum copies everything inside a layer for each request, so that a dozen of them would cost more than most handlers.
-pub fn shell(router: Router, options: MiddlewareOptions) -> Router {
+/// Compression is outermost, because problems get their final body just inside of it. All the rest is one layer: axum clones
+/// everything inside a layer for each request, so a dozen layers would cost more than most handlers.
+pub fn with_middleware(router: Router, options: MiddlewareOptions) -> Router {
     observe::describe();
-    let shell = Shell {
-        open_to_this_machine: options.tokens.is_empty(),
-        doorkeeper: Doorkeeper {
+    let middleware = Middleware {
+        loopback_only: options.tokens.is_empty(),
+        authenticator: Authenticator {
             tokens: options.tokens,
             open: options.open.into(),
         },
@@ -58,37 +58,41 @@ pub fn shell(router: Router, options: MiddlewareOptions) -> Router {
         .fallback(fallback::not_found)
         .method_not_allowed_fallback(fallback::method_not_allowed)
         .layer(body::body_limit(options.body_limit))
-        .layer(from_fn_with_state(Arc::new(shell), around))
+        .layer(from_fn_with_state(Arc::new(middleware), handle))
         .layer(compression::layer())
 }
 
-struct Shell {
-    open_to_this_machine: bool,
-    doorkeeper: Doorkeeper,
+struct Middleware {
+    loopback_only: bool,
+    authenticator: Authenticator,
     time_limit: Duration,
     problem_page: Option<ProblemPage>,
 }
 
-/// The record is outermost, so that whatever happens inside has an id, a log line and a mark; panics are caught
-/// outside of everything that could panic, and their answer gets the headers.
-async fn around(State(shell): State<Arc<Shell>>, request: Request, next: Next) -> Response {
-    observe::observe(shell.problem_page, request, async |request| {
-        let mut response = fallback::without_panic(shell.admit(request, next)).await;
+/// Observation is outermost, so that everything inside has an id, a log line and metrics. Panics are caught outside of everything
+/// that could panic, and their response gets the security headers, too.
+async fn handle(
+    State(middleware): State<Arc<Middleware>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    observe::observe(middleware.problem_page, request, async |request| {
+        let mut response = fallback::catch_panic(middleware.run(request, next)).await;
         security_headers::add(response.headers_mut());
         response
     })
     .await
 }
 
-impl Shell {
-    /// A caller is known, or refused, before time or body is spent on the request.
-    async fn admit(&self, mut request: Request, next: Next) -> Response {
-        if self.open_to_this_machine
-            && let Err(problem) = loopback::inspect(&request)
+impl Middleware {
+    /// Authenticates the caller before spending time or reading the body.
+    async fn run(&self, mut request: Request, next: Next) -> Response {
+        if self.loopback_only
+            && let Err(problem) = loopback::check(&request)
         {
             return problem.into_response();
         }
-        let caller = match self.doorkeeper.introduce(&mut request) {
+        let caller = match self.authenticator.authenticate(&mut request) {
             Ok(caller) => caller,
             Err(problem) => return problem.into_response(),
         };

@@ -1,10 +1,10 @@
-//! One line in the log and one mark in the metrics for every request, however it ends.
+//! One log line and one count in the metrics for every request, however it ends.
 //!
-//! Lines of requests that went well are for `debug`: at thousands a second they would cost more than many a request
-//! and hide the others. What was refused is told at `info`, what failed at `warn`.
+//! Successful requests are logged at `debug`: at thousands per second the lines would cost more than many requests and hide the
+//! others. Client errors are logged at `info`, server errors at `warn`.
 //!
-//! The path that is logged is the route's pattern, never the address itself: neither query strings
-//! nor ids of customers nor headers reach the log, and the number of metric series stays bounded.
+//! The logged path is the route's pattern, never the URL itself: no query strings, customers' ids or headers reach the log, and
+//! the number of metric series stays bounded.
 
 use std::time::{Duration, Instant};
 
@@ -21,51 +21,51 @@ use crate::request_id::{HEADER, RequestId};
 const REQUESTS: &str = "http_requests_total";
 const DURATION: &str = "http_request_duration_seconds";
 
-/// What is recorded when the client left before the answer.
-const CLIENT_GONE: u16 = 499;
+/// The recorded status if the client disconnected before the response.
+const CLIENT_CLOSED: u16 = 499;
 
-/// Tells the metrics recorder what the HTTP metrics mean.
+/// Describes the HTTP metrics.
 pub fn describe() {
     describe_counter!(
         REQUESTS,
         Unit::Count,
-        "HTTP requests by method, route and status (499: the client left before the answer)"
+        "HTTP requests by method, route and status (499: the client disconnected before the response)"
     );
     describe_histogram!(
         DURATION,
         Unit::Seconds,
-        "Time from a request's head to its answer's head"
+        "Time from the request's head to the response's head"
     );
 }
 
-/// Makes the names appear before the first request, by the one that is sure to come: a scrape.
+/// Makes the metrics appear before the first request, with the labels of a scrape.
 pub fn register() {
     describe();
     counter!(REQUESTS, "method" => "GET", "path" => "/metrics", "status" => "200").increment(0);
     let _ = histogram!(DURATION, "method" => "GET", "path" => "/metrics");
 }
 
-/// Gives the request its id, runs it in a span, finishes problems, logs and measures.
+/// Assigns the request id, runs the request in a span, renders problems, logs and measures.
 pub(crate) async fn observe(
     page: Option<ProblemPage>,
     mut request: Request,
-    answer: impl AsyncFnOnce(Request) -> Response,
+    respond: impl AsyncFnOnce(Request) -> Response,
 ) -> Response {
-    let page = page.filter(|_| asks_for_a_page(request.headers()));
+    let page = page.filter(|_| accepts_html(request.headers()));
     let id = RequestId::from_headers(request.headers()).unwrap_or_else(RequestId::generate);
     request.extensions_mut().insert(id.clone());
-    let mut record = Record::of(&request, id.clone());
+    let mut log = RequestLog::start(&request, id.clone());
     let span = tracing::info_span!(
         "request",
         request_id = id.as_str(),
-        method = record.method,
-        path = record.path(),
+        method = log.method,
+        path = log.path(),
     );
 
-    let mut response = answer(request).instrument(span).await;
+    let mut response = respond(request).instrument(span).await;
 
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
-        let problem = problem.identified(&id);
+        let problem = problem.with_request_id(&id);
         match page {
             Some(page) => problem.render_page_into(page, &mut response),
             None => problem.render_into(&mut response),
@@ -73,13 +73,13 @@ pub(crate) async fn observe(
         log_cause(&problem, &id);
     }
     response.headers_mut().insert(HEADER, id.as_header());
-    record.caller = response.extensions_mut().remove::<Caller>();
-    record.status = response.status().as_u16();
+    log.caller = response.extensions_mut().remove::<Caller>();
+    log.status = response.status().as_u16();
     response
 }
 
-/// Browsers name `text/html` when they open an address; programs do not.
-fn asks_for_a_page(headers: &HeaderMap) -> bool {
+/// Browsers accept `text/html` when they open a URL; programs don't.
+fn accepts_html(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT);
     accept.is_some_and(|value| {
         value
@@ -99,13 +99,12 @@ fn log_cause(problem: &Problem, id: &RequestId) {
     if problem.status().is_server_error() {
         tracing::error!(request_id = id.as_str(), code, cause, "request failed");
     } else {
-        tracing::info!(request_id = id.as_str(), code, cause, "request refused");
+        tracing::info!(request_id = id.as_str(), code, cause, "request rejected");
     }
 }
 
-/// Writes the line and the marks when it is dropped, so that a request whose client has left is
-/// recorded as well.
-struct Record {
+/// Logs and counts the request on drop, so that a request whose client disconnected is recorded, too.
+struct RequestLog {
     id: RequestId,
     method: &'static str,
     path: Option<MatchedPath>,
@@ -114,14 +113,14 @@ struct Record {
     started: Instant,
 }
 
-impl Record {
-    fn of(request: &Request, id: RequestId) -> Self {
+impl RequestLog {
+    fn start(request: &Request, id: RequestId) -> Self {
         Self {
             id,
             method: method_label(request.method()),
             path: request.extensions().get::<MatchedPath>().cloned(),
             caller: None,
-            status: CLIENT_GONE,
+            status: CLIENT_CLOSED,
             started: Instant::now(),
         }
     }
@@ -131,7 +130,7 @@ impl Record {
     }
 }
 
-/// The macro wants a level that is known when it is compiled.
+/// tracing's macros need the level at compile time.
 macro_rules! line {
     ($level:ident, $record:expr, $took:expr) => {
         tracing::$level!(
@@ -146,7 +145,7 @@ macro_rules! line {
     };
 }
 
-impl Drop for Record {
+impl Drop for RequestLog {
     fn drop(&mut self) {
         let took: Duration = self.started.elapsed();
         match self.status {
@@ -161,7 +160,7 @@ impl Drop for Record {
     }
 }
 
-/// Methods are the client's words: only the known ones become labels.
+/// Clients can send any method: only known ones become labels.
 fn method_label(method: &Method) -> &'static str {
     match method.as_str() {
         "GET" => "GET",

@@ -1,7 +1,7 @@
-//! What every operation of the API description has in common.
+//! The common parts of the OpenAPI document.
 //!
-//! Slices describe what is particular to them; [`complete`] adds the bearer scheme and the
-//! problems that the shell and the extractors can answer with.
+//! Services describe their own operations; [`complete`] adds the bearer scheme and the problems that the middleware and the
+//! extractors can return.
 
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::schema::Components;
@@ -11,10 +11,10 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::problem::{MEDIA_TYPE, ProblemDetails};
 
-/// The name of the security scheme: an operation says `security(("bearer" = ["submit"]))`.
+/// Name of the security scheme; operations use `security(("bearer" = ["submit"]))`.
 pub const BEARER: &str = "bearer";
 
-/// The component that all problem answers refer to.
+/// The component that all problem responses refer to.
 const PROBLEM: &str = "Problem";
 
 const WITH_BODY: [&str; 4] = ["400", "413", "415", "422"];
@@ -22,8 +22,7 @@ const WITH_PARAMETERS: [&str; 1] = ["400"];
 const WITH_SECURITY: [&str; 2] = ["401", "403"];
 const ALWAYS: [&str; 3] = ["500", "503", "default"];
 
-/// Adds the bearer scheme, the problem schema and the standard problem answers. What an operation
-/// describes itself stays.
+/// Adds the bearer scheme, the problem schema and the standard problem responses. An operation's own descriptions stay.
 pub fn complete(document: &mut OpenApi) {
     add_components(document.components.get_or_insert_default());
     for item in document.paths.paths.values_mut() {
@@ -51,7 +50,7 @@ fn add_components(components: &mut Components) {
     let scheme = HttpBuilder::new()
         .scheme(HttpAuthScheme::Bearer)
         .description(Some(
-            "A configured token. Scopes: submit, read, operate, internal. Not needed where the server has no tokens.",
+            "A configured token. Scopes: submit, read, operate, internal. Not needed if the server has no tokens.",
         ))
         .build();
     components.add_security_scheme(BEARER, SecurityScheme::Http(scheme));
@@ -65,7 +64,7 @@ fn add_components(components: &mut Components) {
 
     let content = Content::new(Some(Ref::from_schema_name(ProblemDetails::name())));
     let response = ResponseBuilder::new()
-        .description("What went wrong; `code` is stable, `type` leads to its explanation.")
+        .description("What went wrong. `code` is stable, `type` links to its explanation.")
         .content(MEDIA_TYPE, content)
         .build();
     components

@@ -1,9 +1,8 @@
-//! Lists in pages: an opaque cursor says where the next page begins.
+//! Cursor pagination: an opaque cursor says where the next page starts.
 //!
-//! A cursor holds the sort key of the last item, so pages neither skip nor repeat items when rows
-//! come and go, and page 1000 costs what page 1 costs. It carries its version, its list and a
-//! check sum: one that was cut, altered or taken from another list is refused, not misread. The
-//! same list of another parent or with another filter is another list ([`list_of`]).
+//! A cursor contains the sort key of the last item, so pages neither skip nor repeat items when rows are inserted or deleted, and
+//! page 1000 costs as much as page 1. It also has a version, its list's id and a checksum: a truncated or modified cursor, or one
+//! of another list, is rejected. The same list of another parent or with another filter is another list ([`list_id`]).
 
 use std::fmt;
 
@@ -20,7 +19,7 @@ use crate::problem::Problem;
 
 const VERSION: u8 = 1;
 const CHECK_BYTES: usize = 6;
-const LONGEST: usize = 2048;
+const MAX_LENGTH: usize = 2048;
 
 /// One page of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -33,11 +32,11 @@ pub struct Page<T> {
 }
 
 impl<T> Page<T> {
-    /// Makes a page out of up to `limit + 1` rows: the one too many shows that there is a next page.
+    /// Makes a page from up to `limit + 1` rows: the extra row shows that there is a next page.
     ///
     /// # Errors
-    /// When the key cannot be serialised: a fault of the program.
-    pub fn cut<K: Serialize>(
+    /// If the key can't be serialized, which is a bug.
+    pub fn from_rows<K: Serialize>(
         mut rows: Vec<T>,
         limit: Limit,
         list: &str,
@@ -55,7 +54,7 @@ impl<T> Page<T> {
         })
     }
 
-    /// The same page with each item changed.
+    /// Maps each item.
     pub fn map<U>(self, change: impl FnMut(T) -> U) -> Page<U> {
         Page {
             items: self.items.into_iter().map(change).collect(),
@@ -64,17 +63,17 @@ impl<T> Page<T> {
     }
 }
 
-/// What a list is called in its cursors when it is asked for `part` of it: its parent, its filter.
+/// The id, in cursors, of a list that is restricted to `part`: its parent, its filter.
 ///
 /// # Errors
-/// When `part` cannot be serialised: a fault of the program.
-pub fn list_of(name: &str, part: &impl Serialize) -> Result<String, Problem> {
+/// If `part` can't be serialized, which is a bug.
+pub fn list_id(name: &str, part: &impl Serialize) -> Result<String, Problem> {
     let part = serde_json::to_vec(part).map_err(Problem::internal)?;
-    let digest = URL_SAFE_NO_PAD.encode(check_sum(&part));
+    let digest = URL_SAFE_NO_PAD.encode(checksum(&part));
     Ok(format!("{name} {digest}"))
 }
 
-/// Where a page begins, as the client holds it.
+/// Where a page starts, as the client sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 pub struct Cursor(String);
@@ -87,10 +86,10 @@ struct Position<'a, K> {
 }
 
 impl Cursor {
-    /// The cursor behind the item with this sort key.
+    /// The cursor after the item with this sort key.
     ///
     /// # Errors
-    /// When the key cannot be serialised: a fault of the program.
+    /// If the key can't be serialized, which is a bug.
     pub fn encode<K: Serialize>(list: &str, key: &K) -> Result<Self, Problem> {
         let position = Position {
             v: VERSION,
@@ -98,7 +97,7 @@ impl Cursor {
             key,
         };
         let json = serde_json::to_vec(&position).map_err(Problem::internal)?;
-        let mut bytes = check_sum(&json).to_vec();
+        let mut bytes = checksum(&json).to_vec();
         bytes.extend_from_slice(&json);
         Ok(Self(URL_SAFE_NO_PAD.encode(bytes)))
     }
@@ -106,24 +105,24 @@ impl Cursor {
     /// The sort key in the cursor.
     ///
     /// # Errors
-    /// 400 when the cursor was not made by [`Cursor::encode`] for this list.
+    /// 400 if the cursor is not one of this list.
     pub fn decode<K: DeserializeOwned>(&self, list: &str) -> Result<K, Problem> {
         self.read(list).ok_or_else(|| {
             Problem::new(
                 &codes::INVALID_CURSOR,
-                "The cursor does not belong to this list: send `next_cursor` of its last page unchanged and with the same filters, or none to begin anew.",
+                "The cursor is not from this list: send `next_cursor` of the previous page unchanged and with the same filters, or omit it to start over.",
             )
             .field("cursor", "invalid")
         })
     }
 
     fn read<K: DeserializeOwned>(&self, list: &str) -> Option<K> {
-        if self.0.len() > LONGEST {
+        if self.0.len() > MAX_LENGTH {
             return None;
         }
         let bytes = URL_SAFE_NO_PAD.decode(&self.0).ok()?;
         let (sum, json) = bytes.split_at_checked(CHECK_BYTES)?;
-        if sum != check_sum(json) {
+        if sum != checksum(json) {
             return None;
         }
         let position: Position<'_, K> = json::parse(json, &Limits::default()).ok()?;
@@ -131,7 +130,7 @@ impl Cursor {
     }
 }
 
-fn check_sum(json: &[u8]) -> [u8; CHECK_BYTES] {
+fn checksum(json: &[u8]) -> [u8; CHECK_BYTES] {
     let digest = Sha256::digest(json);
     let mut sum = [0; CHECK_BYTES];
     sum.copy_from_slice(&digest[..CHECK_BYTES]);
@@ -144,31 +143,31 @@ impl fmt::Display for Cursor {
     }
 }
 
-/// How many items a page holds: 1 to 500, 50 unless told.
+/// Number of items per page: 1 to 500, by default 50.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(value_type = u16, minimum = 1, maximum = 500, default = 50)]
 pub struct Limit(u16);
 
 impl Limit {
-    /// The largest page.
+    /// Maximum page size.
     pub const MAX: u16 = 500;
 
-    /// A limit, if it is one.
+    /// A limit, if it's in range.
     #[must_use]
     pub fn new(items: u64) -> Option<Self> {
         let items = u16::try_from(items).ok()?;
         (1..=Self::MAX).contains(&items).then_some(Self(items))
     }
 
-    /// How many items the page holds.
+    /// Number of items on the page.
     #[must_use]
     pub fn rows(self) -> usize {
         usize::from(self.0)
     }
 
-    /// How many rows to select: one more than the page holds, to see whether there is a next page.
+    /// Number of rows to fetch: one more than the page has, to see whether there is a next page.
     #[must_use]
-    pub fn to_select(self) -> i64 {
+    pub fn rows_to_fetch(self) -> i64 {
         i64::from(self.0) + 1
     }
 }

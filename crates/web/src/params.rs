@@ -1,7 +1,6 @@
-//! Query and path parameters, read as strictly as JSON.
+//! Query and path parameters, parsed as strictly as JSON.
 //!
-//! A parameter that the route does not know is refused: a misspelt filter must not silently
-//! answer with everything.
+//! Unknown parameters are rejected: a misspelled filter must not silently return everything.
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequestParts, RawPathParams};
@@ -12,11 +11,11 @@ use crate::error_code::codes;
 use crate::json::shorten;
 use crate::problem::Problem;
 
-/// The query string as a struct; each parameter at most once, none unknown.
+/// The query string as a struct; rejects repeated and unknown parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Query<T>(pub T);
 
-/// The parameters of the path.
+/// The path parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Path<T>(pub T);
 
@@ -28,10 +27,10 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     }
 }
 
-/// Reads a query string (what follows the `?`).
+/// Parses a query string (without the `?`).
 ///
 /// # Errors
-/// Names the parameters that are unknown, repeated, missing or invalid.
+/// Names the unknown, repeated, missing or invalid parameters.
 pub fn read_query<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {
     for pair in query.split('&') {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -64,22 +63,21 @@ pub fn read_query<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {
 }
 
 fn invalid_query(errors: &[(String, String)]) -> Problem {
-    let told: Vec<String> = errors
+    let messages: Vec<String> = errors
         .iter()
         .map(|(field, reason)| match field.as_str() {
             "" => reason.clone(),
             field => format!("{reason} (`{field}`)"),
         })
         .collect();
-    let detail = format!("The query string was refused: {}.", told.join(", "));
+    let detail = format!("The query string is invalid: {}.", messages.join(", "));
     errors.iter().fold(
         Problem::new(&codes::INVALID_QUERY, detail),
         |p, (field, reason)| p.field(field, reason),
     )
 }
 
-/// Whether percent-encoded text stands for text that can be stored. The decoder behind serde would
-/// replace what is not UTF-8 without a word.
+/// Whether percent-encoded text decodes to storable text. The decoder behind serde would silently replace invalid UTF-8.
 fn decodes(text: &str) -> Result<(), &'static str> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -95,7 +93,7 @@ fn decodes(text: &str) -> Result<(), &'static str> {
         decoded.push(u8::try_from(high * 16 + low).unwrap_or_default());
     }
     if decoded.contains(&0) {
-        return Err("holds the NUL character, which cannot be stored");
+        return Err("contains the NUL character, which can't be stored");
     }
     match std::str::from_utf8(&decoded) {
         Ok(_) => Ok(()),
@@ -110,23 +108,23 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T>
         if let Ok(raw) = RawPathParams::from_request_parts(parts, state).await {
             for (name, value) in &raw {
                 if value.contains('\0') {
-                    return Err(invalid_path("a value holds the NUL character")
-                        .field(name, "holds the NUL character, which cannot be stored"));
+                    return Err(invalid_path("a value contains the NUL character")
+                        .field(name, "contains the NUL character, which can't be stored"));
                 }
             }
         }
         match axum::extract::Path::from_request_parts(parts, state).await {
             Ok(axum::extract::Path(value)) => Ok(Self(value)),
             Err(PathRejection::FailedToDeserializePathParams(error)) => {
-                Err(refused_path(error.into_kind()))
+                Err(path_problem(error.into_kind()))
             }
-            // The route names no parameters although the handler wants some: a fault of ours.
+            // The route has no parameters although the handler expects some: our bug.
             Err(other) => Err(Problem::internal(other)),
         }
     }
 }
 
-fn refused_path(kind: axum::extract::path::ErrorKind) -> Problem {
+fn path_problem(kind: axum::extract::path::ErrorKind) -> Problem {
     use axum::extract::path::ErrorKind;
     let reason = match &kind {
         ErrorKind::DeserializeError { value, message, .. }
@@ -147,7 +145,7 @@ fn refused_path(kind: axum::extract::path::ErrorKind) -> Problem {
         ErrorKind::ParseError { .. }
         | ErrorKind::ParseErrorAtIndex { .. }
         | ErrorKind::Message(_) => invalid_path(&reason),
-        // The handler's type does not fit its own route.
+        // The handler's type doesn't match its route.
         _ => Problem::internal(reason),
     }
 }
@@ -155,6 +153,6 @@ fn refused_path(kind: axum::extract::path::ErrorKind) -> Problem {
 fn invalid_path(reason: &str) -> Problem {
     Problem::new(
         &codes::INVALID_PATH,
-        format!("The path was refused: {reason}."),
+        format!("The path is invalid: {reason}."),
     )
 }

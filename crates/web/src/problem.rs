@@ -1,7 +1,7 @@
-//! The one form of every error answer: RFC 9457 problem documents.
+//! Error responses: RFC 9457 problem documents.
 //!
-//! What the client may know is in [`ProblemDetails`]; the cause of a server's fault stays in the
-//! [`Problem`] and goes to the log with the request's id, never into the answer.
+//! [`ProblemDetails`] is what the client sees. The cause of a server error stays in the [`Problem`] and is logged with the
+//! request's id; it's never part of the response.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -26,39 +26,39 @@ pub const MEDIA_TYPE: &str = "application/problem+json";
 pub struct FieldError {
     /// A JSON pointer into the body, or the name of a parameter or header.
     pub field: String,
-    /// Why it was refused.
+    /// Why it's invalid.
     pub reason: String,
 }
 
-/// The answer to a request that failed (RFC 9457).
+/// The response to a failed request (RFC 9457).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ProblemDetails {
-    /// Where this kind of problem is explained.
+    /// Path of the page that explains this kind of problem.
     #[serde(rename = "type")]
     #[schema(example = "/errors/not-found")]
     pub type_uri: String,
-    /// The kind of problem in a few words.
+    /// Short description of this kind of problem.
     pub title: String,
     /// The HTTP status, repeated.
     pub status: u16,
-    /// What happened this time, and what to do about it.
+    /// What happened, and what to do about it.
     pub detail: String,
-    /// The stable name of the kind of problem: what programs should compare.
+    /// Stable name of this kind of problem, for programs to compare.
     #[schema(example = "not-found")]
     pub code: String,
-    /// The id under which the server's log knows this request.
+    /// The request's id in the server's log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// The values that were refused, where that is the problem.
+    /// The invalid values, if that is the problem.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<FieldError>,
-    /// Further members that a particular code documents.
+    /// Further members, documented with the code.
     #[serde(flatten)]
     #[schema(ignore)]
     pub more: serde_json::Map<String, serde_json::Value>,
 }
 
-/// Renders a problem as a page for people: HTML that needs nothing inline.
+/// Renders a problem as an HTML page without inline scripts or styles.
 pub type ProblemPage = fn(&ProblemDetails) -> String;
 
 /// An error on its way to the client.
@@ -74,8 +74,7 @@ struct Inner {
 }
 
 impl Problem {
-    /// A problem of this kind. The detail is read by the client: it says what to do and holds no
-    /// secret.
+    /// A problem of this kind. The client sees the detail: it says what to do and contains no secrets.
     #[must_use]
     pub fn new(code: &ErrorCode, detail: impl Into<String>) -> Self {
         Self(Box::new(Inner {
@@ -95,17 +94,17 @@ impl Problem {
         }))
     }
 
-    /// A fault of ours: the client gets the request's id, the log gets the cause.
+    /// An internal error: the client gets the request's id, the log gets the cause.
     #[must_use]
     pub fn internal(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self::new(
             &codes::INTERNAL_ERROR,
-            "The request failed through no fault of yours; the log has the cause under the request id.",
+            "The server failed to handle the request; its log has the cause under the request id.",
         )
         .caused_by(cause)
     }
 
-    /// Names one refused value.
+    /// Adds an invalid value.
     #[must_use]
     pub fn field(mut self, field: impl Into<String>, reason: impl Into<String>) -> Self {
         self.0.details.errors.push(FieldError {
@@ -129,7 +128,7 @@ impl Problem {
         self.header(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)))
     }
 
-    /// Adds a header to the answer.
+    /// Adds a header to the response.
     #[must_use]
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.0.headers.push((name, value));
@@ -143,20 +142,20 @@ impl Problem {
         self
     }
 
-    /// The status of the answer.
+    /// The response's status.
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.0.status
     }
 
-    /// What the client will read.
+    /// What the client sees.
     #[must_use]
     pub fn details(&self) -> &ProblemDetails {
         &self.0.details
     }
 
-    /// Writes the request's id into the answer: called once, where the request's id is known.
-    pub(crate) fn identified(mut self, id: &RequestId) -> Self {
+    /// Adds the request's id.
+    pub(crate) fn with_request_id(mut self, id: &RequestId) -> Self {
         self.0.details.request_id = Some(id.to_string());
         self
     }
@@ -172,7 +171,7 @@ impl Problem {
         response.headers_mut().remove(header::CONTENT_LENGTH);
     }
 
-    /// Replaces the answer by a page for people.
+    /// Replaces the body by an HTML page.
     pub(crate) fn render_page_into(&self, page: ProblemPage, response: &mut Response) {
         *response.body_mut() = Body::from(page(&self.0.details));
         let headers = response.headers_mut();

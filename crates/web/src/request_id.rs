@@ -1,4 +1,4 @@
-//! The id that ties an answer, a log line and a support question together.
+//! The id that connects a response, its log lines and a support request.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -9,12 +9,12 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use uuid::Builder;
 
-/// The header that brings and returns the id.
+/// The header with the id, in requests and responses.
 pub const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 
-const LONGEST: usize = 128;
+const MAX_LENGTH: usize = 128;
 
-/// A request's id: the caller's own if it is usable, else a new UUIDv7.
+/// A request's id: the caller's own if it's valid, otherwise a new UUIDv7.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestId(HeaderValue);
 
@@ -24,14 +24,14 @@ impl RequestId {
     pub fn generate() -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let millis = now.map_or(0, |since| since.as_millis() as u64);
-        // The thread's own generator: `now_v7` would ask the kernel for each.
+        // The thread's generator: `now_v7` would call the kernel each time.
         let id = Builder::from_unix_timestamp_millis(millis, &rand::random()).into_uuid();
         let text = id.hyphenated().to_string();
         Self(HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("none")))
     }
 
-    /// The id that the caller sent, if there is exactly one and it is short, visible ASCII: it goes
-    /// into logs, so it must not be able to forge a line or fill the disk.
+    /// The id that the caller sent, if there is exactly one and it's short, visible ASCII: it's logged, so it must not be able to
+    /// forge a log line or fill the disk.
     #[must_use]
     pub fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(HEADER).iter();
@@ -39,7 +39,8 @@ impl RequestId {
             return None;
         };
         let bytes = value.as_bytes();
-        let usable = (1..=LONGEST).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic);
+        let usable =
+            (1..=MAX_LENGTH).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic);
         usable.then(|| Self(value.clone()))
     }
 

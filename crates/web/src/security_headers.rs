@@ -1,17 +1,17 @@
-//! Headers that keep a browser from doing what nobody asked for. What a handler has set stays.
+//! Security headers. Headers that a handler has set stay.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 /// For pages: everything from this server, nothing inline, no frames.
 pub(crate) const PAGE_POLICY: &str = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
-/// For everything else: it is data, and nothing may run or load from it.
+/// For everything else: it's data, so nothing may run or load from it.
 const DATA_POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 
 const ALWAYS: [(HeaderName, &str); 4] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::REFERRER_POLICY, "same-origin"),
     (header::X_FRAME_OPTIONS, "DENY"),
-    // Answers hold customers' data: whoever wants them cached says so.
+    // Responses contain customers' data: a handler that allows caching says so.
     (header::CACHE_CONTROL, "no-store"),
 ];
 

@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 use crate::{
     ErrorCode, Problem, Scope,
     error_code::codes::{INVALID_QUERY, NOT_FOUND},
-    paging::{Cursor, Limit, Page, list_of},
+    paging::{Cursor, Limit, Page, list_id},
 };
 
 /// Items on a page of the console.
@@ -333,7 +333,7 @@ impl ListQuery {
     /// # Errors
     /// When the cursor belongs to another list.
     pub fn page<K: DeserializeOwned>(&self, service: &str) -> Result<PageRequest<K>, Problem> {
-        let list = list_of(&format!("console.{service}"), &(&self.status, self.owner()))?;
+        let list = list_id(&format!("console.{service}"), &(&self.status, self.owner()))?;
         let before = self
             .cursor
             .as_ref()
@@ -360,7 +360,7 @@ impl<K: Serialize> PageRequest<K> {
     /// Rows to select: one more than the page has, to know whether there is a next page.
     #[must_use]
     pub fn rows_to_select(&self) -> i64 {
-        self.limit.to_select()
+        self.limit.rows_to_fetch()
     }
 
     /// The page of up to that many rows.
@@ -373,6 +373,6 @@ impl<K: Serialize> PageRequest<K> {
         key: impl FnOnce(&T) -> K,
         summary: impl FnMut(T) -> ItemSummary,
     ) -> Result<Page<ItemSummary>, Problem> {
-        Ok(Page::cut(rows, self.limit, &self.list, key)?.map(summary))
+        Ok(Page::from_rows(rows, self.limit, &self.list, key)?.map(summary))
     }
 }

@@ -1,7 +1,7 @@
-//! Every request ends in time.
+//! Request timeouts.
 //!
-//! The limit runs from the request's head to the answer's head: a stream that has begun is not cut.
-//! A route that needs longer (or must be quicker) sets its own limit with [`time_limit`].
+//! The timeout covers the time from the request's head to the response's head: a stream that has started isn't cut. A route that
+//! needs a longer or shorter one sets it with [`time_limit`].
 
 use std::pin::pin;
 use std::task::{Context, Poll};
@@ -17,23 +17,22 @@ use tower::{Layer, Service};
 use crate::error_code::codes;
 use crate::problem::Problem;
 
-/// The request's limit, shared with the layers inside, which may change it.
+/// The request's limit, shared with inner layers, which may change it.
 #[derive(Debug, Clone)]
-struct Current(watch::Sender<Duration>);
+struct CurrentLimit(watch::Sender<Duration>);
 
-/// The outer layer: ends the request at its limit. Work that was under way is dropped, which
-/// rolls back an open transaction.
+/// Ends the request at its limit. Dropping the handler rolls back an open transaction.
 pub(crate) async fn enforce(limit: Duration, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
     let (sender, mut current) = watch::channel(limit);
-    request.extensions_mut().insert(Current(sender));
-    let mut answer = pin!(next.run(request));
+    request.extensions_mut().insert(CurrentLimit(sender));
+    let mut response = pin!(next.run(request));
     loop {
         let limit = *current.borrow_and_update();
         let left = limit.saturating_sub(started.elapsed());
         tokio::select! {
             biased;
-            response = &mut answer => return response,
+            response = &mut response => return response,
             Ok(()) = current.changed() => {}
             () = sleep(left) => return expired(limit).into_response(),
         }
@@ -45,19 +44,19 @@ fn expired(limit: Duration) -> Problem {
     Problem::new(
         &codes::REQUEST_TIMEOUT,
         format!(
-            "The request was not finished within {seconds} s. Whether it took effect is unknown: repeat it with the same idempotency key, or look it up."
+            "The request timed out after {seconds} s. It may or may not have taken effect: repeat it with the same idempotency key, or look it up."
         ),
     )
     .retry_after(Duration::from_secs(1))
 }
 
-/// Sets a route's own time limit in place of the program's.
+/// Sets a route's own timeout instead of the program's.
 #[must_use]
 pub fn time_limit(limit: Duration) -> TimeLimit {
     TimeLimit(limit)
 }
 
-/// The layer made by [`time_limit`].
+/// The layer of [`time_limit`].
 #[derive(Debug, Clone, Copy)]
 pub struct TimeLimit(Duration);
 
@@ -72,7 +71,7 @@ impl<S> Layer<S> for TimeLimit {
     }
 }
 
-/// The service made by [`time_limit`].
+/// The service of [`time_limit`].
 #[derive(Debug, Clone)]
 pub struct TimeLimited<S> {
     limit: Duration,
@@ -89,7 +88,7 @@ impl<S: Service<Request>> Service<Request> for TimeLimited<S> {
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        if let Some(current) = request.extensions().get::<Current>() {
+        if let Some(current) = request.extensions().get::<CurrentLimit>() {
             current.0.send_replace(self.limit);
         }
         self.inner.call(request)

@@ -1,7 +1,7 @@
 //! Sessions, scopes and CSRF protection.
 
 use postrider_testkit::TestDb;
-use postrider_web::auth::Visit;
+use postrider_web::auth::SessionSecret;
 use serde_json::Value;
 
 use super::Fixture;
@@ -157,7 +157,7 @@ impl Client {
         assert!(cookie.contains("HttpOnly; SameSite=Strict"), "{cookie}");
         let cookie = cookie.split(';').next().unwrap().to_owned();
         let headers = [(reqwest::header::COOKIE, cookie.parse().unwrap())];
-        let visit = Visit::from_cookie(&headers.into_iter().collect(), "postrider_visit");
+        let visit = SessionSecret::from_cookie(&headers.into_iter().collect(), "postrider_visit");
         Self {
             http,
             base,

@@ -148,7 +148,7 @@ async fn missing_pages_show_a_readable_error_page() {
         return;
     };
     for (path, words) in [
-        ("/nowhere", "Nothing is here"),
+        ("/nowhere", "Not found"),
         ("/services/nothing", "No service has this name"),
         ("/dead/nothing/1", "No such item"),
         ("/dead?filter=colour:red", "colour"),

@@ -45,7 +45,7 @@ async fn call(
         Some(ready) => ready,
         None => {
             let found = store.get(&Key::from(key.as_str())).await?;
-            hashed(found.whole().await?)
+            hashed(found.bytes().await?)
         }
     };
     let upload = Upload {

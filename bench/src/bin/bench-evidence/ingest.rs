@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use postrider_blob::Store;
 use postrider_evidence::Evidence;
-use postrider_web::{MiddlewareOptions, shell};
+use postrider_web::{MiddlewareOptions, with_middleware};
 use serde_json::json;
 use sqlx::PgPool;
 use tower::ServiceExt;
@@ -20,7 +20,7 @@ pub async fn run(pool: PgPool, store: Store, count: u64, bytes: usize) -> Result
     let file = crate::archive(count, 1, bytes)?;
     let evidence = Evidence::start(pool, store, &crate::settings()?)?;
     let (router, _) = postrider_evidence::routes::<Evidence>().split_for_parts();
-    let router = shell(router.with_state(evidence), MiddlewareOptions::default());
+    let router = with_middleware(router.with_state(evidence), MiddlewareOptions::default());
     let pieces = stream::unfold(file, |mut file| async move {
         let mut piece = vec![0; PIECE];
         match file.read(&mut piece) {

@@ -21,7 +21,7 @@ use postrider_payments::wallet::callback::HttpCallback;
 use postrider_payments::wallet::consumer::PaymentConsumer;
 use postrider_payments::{Payments, Settings, requests};
 use postrider_transports::PostgresTransport;
-use postrider_web::{MiddlewareOptions, http_client::Endpoint, shell};
+use postrider_web::{MiddlewareOptions, http_client::Endpoint, with_middleware};
 use serde_json::json;
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
@@ -128,7 +128,7 @@ fn settings() -> Result<Settings> {
 async fn serve(pool: &PgPool, wallet: &Wallet, settings: &Settings) -> Result<String> {
     let payments = Payments::start(pool.clone(), wallet.clone(), settings.reconcile);
     let (router, _) = postrider_payments::routes::<AppState>().split_for_parts();
-    let router = shell(
+    let router = with_middleware(
         router.with_state(AppState(payments)),
         MiddlewareOptions::default(),
     );

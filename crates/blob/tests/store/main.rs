@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::TryStreamExt;
-use postrider_blob::{Fault, Key, Settings, Store, fault};
+use postrider_blob::{ErrorKind, Key, Settings, Store, error_kind};
 use postrider_testkit::{
     S3Server, eventually,
     s3::{ACCESS_KEY_ID, BUCKET, SECRET_ACCESS_KEY},
@@ -36,14 +36,14 @@ fn pattern(length: usize) -> Vec<u8> {
 
 async fn write(store: &Store, key: &Key, content: &[u8]) {
     let mut upload = store.upload(key);
-    for piece in content.chunks(700_001) {
-        upload.write(Bytes::copy_from_slice(piece)).await.unwrap();
+    for chunk in content.chunks(700_001) {
+        upload.write(Bytes::copy_from_slice(chunk)).await.unwrap();
     }
     assert!(store.head(key).await.unwrap().is_none(), "not whole yet");
     upload.finish().await.unwrap();
 }
 
-/// What holds for every store.
+/// The promises of every store.
 async fn keeps_its_promises(store: &Store) {
     for (name, length) in [("empty", 0), ("small", 1000), ("a/b/big", BIG)] {
         let key = Key::from(name);
@@ -51,8 +51,8 @@ async fn keeps_its_promises(store: &Store) {
         write(store, &key, &content).await;
         assert_eq!(store.head(&key).await.unwrap().unwrap().size, length as u64);
         let read: Vec<Bytes> = store.read(&key).await.unwrap().try_collect().await.unwrap();
-        assert!(read.concat() == content, "{name} came back as it went in");
-        assert_eq!(store.key_of(&store.url(&key)), Some(key.clone()));
+        assert!(read.concat() == content, "{name} was changed");
+        assert_eq!(store.key_from_url(&store.url(&key)), Some(key.clone()));
     }
     let names = Key::from("once");
     assert!(store.put_new(&names, Bytes::from("1")).await.unwrap());
@@ -61,25 +61,25 @@ async fn keeps_its_promises(store: &Store) {
     store.delete(&names).await.unwrap();
     store.delete(&names).await.unwrap();
     assert!(store.head(&names).await.unwrap().is_none());
-    assert!(store.key_of("s3://elsewhere/x").is_none());
+    assert!(store.key_from_url("s3://elsewhere/x").is_none());
 }
 
 #[tokio::test]
-async fn a_directory_keeps_whole_objects() {
+async fn a_directory_stores_whole_objects() {
     let (_dir, store) = directory();
     keeps_its_promises(&store).await;
 }
 
 #[tokio::test]
-async fn a_file_is_read_in_pieces_that_are_neither_tiny_nor_the_whole() {
+async fn a_file_is_read_in_chunks_of_moderate_size() {
     let (_dir, store) = directory();
     let key = Key::from("big");
     write(&store, &key, &pattern(BIG)).await;
     let found = store.get(&key).await.unwrap();
     assert_eq!(found.size(), BIG as u64);
     let sizes: Vec<usize> = found
-        .pieces()
-        .map_ok(|piece| piece.len())
+        .chunks()
+        .map_ok(|chunk| chunk.len())
         .try_collect()
         .await
         .unwrap();
@@ -87,14 +87,14 @@ async fn a_file_is_read_in_pieces_that_are_neither_tiny_nor_the_whole() {
 }
 
 #[tokio::test]
-async fn a_bucket_keeps_whole_objects() {
+async fn a_bucket_stores_whole_objects() {
     let server = S3Server::start().await;
     keeps_its_promises(&s3(&server, "")).await;
     assert_eq!(server.unfinished(), Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn a_bucket_may_have_a_prefix_and_its_addresses_have_it_too() {
+async fn a_bucket_can_have_a_prefix_which_is_part_of_its_urls() {
     let server = S3Server::start().await;
     let store = s3(&server, "/some/where");
     let key = Key::from("x.csv");
@@ -128,7 +128,7 @@ async fn an_upload_that_is_dropped_or_aborted_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_killed_writer_left_in_a_directory_is_swept_and_whole_files_stay() {
+async fn a_sweep_removes_partial_files_and_keeps_whole_ones() {
     let (dir, store) = directory();
     write(&store, &Key::from("a/whole"), b"x").await;
     std::fs::write(dir.path().join("a/half#1"), "x").unwrap();
@@ -144,18 +144,18 @@ async fn what_a_killed_writer_left_in_a_directory_is_swept_and_whole_files_stay(
 }
 
 #[tokio::test]
-async fn what_a_killed_writer_left_in_a_bucket_is_swept() {
+async fn a_sweep_aborts_unfinished_uploads_in_a_bucket() {
     let server = S3Server::start().await;
     let store = s3(&server, "/p");
     let mut killed = store.upload(&Key::from("half"));
     killed.write(Bytes::from(pattern(BIG))).await.unwrap();
     // Killed: not even its destructor runs.
     std::mem::forget(killed);
-    // Both of its whole parts: one that was still on its way would come after the sweep.
+    // Both of its full parts: one still in flight would arrive after the sweep.
     eventually("the parts are there", async || {
         let names = server.unfinished();
-        let there = |part| names.iter().any(|name| name.ends_with(part));
-        there(".part-1") && there(".part-2")
+        let arrived = |part| names.iter().any(|name| name.ends_with(part));
+        arrived(".part-1") && arrived(".part-2")
     })
     .await;
     write(&store, &Key::from("whole"), b"x").await;
@@ -167,23 +167,27 @@ async fn what_a_killed_writer_left_in_a_bucket_is_swept() {
 }
 
 #[tokio::test]
-async fn an_outage_is_told_from_an_answer() {
+async fn an_outage_is_distinguished_from_an_answer() {
     let mut server = S3Server::start().await;
     let store = s3(&server, "");
     let key = Key::from("x");
     let missing = store.read_all(&key).await.unwrap_err();
-    assert_eq!(fault(&missing), Fault::NotThere);
+    assert_eq!(error_kind(&missing), ErrorKind::NotFound);
     server.stop().await;
-    let away = store.put(&key, Bytes::from("x")).await.unwrap_err();
-    assert_eq!(fault(&away), Fault::Away, "{away:?}");
+    let unavailable = store.put(&key, Bytes::from("x")).await.unwrap_err();
+    assert_eq!(
+        error_kind(&unavailable),
+        ErrorKind::Unavailable,
+        "{unavailable:?}"
+    );
     server.restart().await;
     store.put(&key, Bytes::from("x")).await.unwrap();
-    let mut stranger = Settings::directory(std::path::Path::new("/"));
-    stranger.url = Some(format!("s3://{BUCKET}").parse().unwrap());
-    stranger.endpoint = Some(server.endpoint().parse().unwrap());
-    stranger.access_key_id = Some(ACCESS_KEY_ID.to_owned());
-    stranger.secret_access_key = Some("wrong".to_owned());
-    let stranger = stranger.open(std::path::Path::new("/")).unwrap();
-    let refused = stranger.put(&key, Bytes::from("x")).await.unwrap_err();
-    assert_eq!(fault(&refused), Fault::Refused, "{refused:?}");
+    let mut other = Settings::directory(std::path::Path::new("/"));
+    other.url = Some(format!("s3://{BUCKET}").parse().unwrap());
+    other.endpoint = Some(server.endpoint().parse().unwrap());
+    other.access_key_id = Some(ACCESS_KEY_ID.to_owned());
+    other.secret_access_key = Some("wrong".to_owned());
+    let other = other.open(std::path::Path::new("/")).unwrap();
+    let denied = other.put(&key, Bytes::from("x")).await.unwrap_err();
+    assert_eq!(error_kind(&denied), ErrorKind::AccessDenied, "{denied:?}");
 }

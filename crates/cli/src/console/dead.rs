@@ -7,7 +7,7 @@ mod view;
 use askama::Template;
 use axum::{extract::State, http::StatusCode, response::Response};
 use postrider::dead_letter;
-use postrider_web::{Cursor, Limit, Problem, Query, list_of};
+use postrider_web::{Cursor, Limit, Problem, Query, list_id};
 use serde::Deserialize;
 
 pub(super) use item::page as item;
@@ -65,13 +65,13 @@ pub(super) async fn page(
     let operate = &console.operate;
     let limit = Limit::new(50).unwrap_or_default();
     let filter = query.filter.trim();
-    let list = list_of(LIST, &filter)?;
+    let list = list_id(LIST, &filter)?;
     let after: Option<dead_letter::Cursor> = query
         .cursor
         .as_ref()
         .map(|cursor| cursor.decode(&list))
         .transpose()?;
-    let rows = u32::try_from(limit.to_select()).unwrap_or(u32::MAX);
+    let rows = u32::try_from(limit.rows_to_fetch()).unwrap_or(u32::MAX);
     // An invalid filter is reported next to the field.
     let (found, error) = match operate.dead(filter, after.as_ref(), rows).await {
         Ok(found) => (found, None),
@@ -86,7 +86,7 @@ pub(super) async fn page(
         let more = if preview.more { "+" } else { "" };
         (groups, format!("{}{more}", format::count(preview.matching)))
     };
-    let found = postrider_web::Page::cut(
+    let found = postrider_web::Page::from_rows(
         found,
         limit,
         &list,

@@ -6,7 +6,7 @@ use axum::{
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use postrider_web::{Problem, Query, auth::Visit};
+use postrider_web::{Problem, Query, auth::SessionSecret};
 use serde::Deserialize;
 
 use super::{
@@ -64,7 +64,7 @@ pub(super) async fn enter(
         let (visit, _) = visit_of(&headers);
         return form(&visit, next, true);
     };
-    let visit = Visit::generate();
+    let visit = SessionSecret::generate();
     console.sessions.open(&visit, token).await?;
     tracing::info!(caller = token.name(), "console login");
     let mut response = see(safe_path(next));
@@ -85,7 +85,7 @@ pub(super) async fn leave(
     Ok(response)
 }
 
-fn form(visit: &Visit, next: &str, refused: bool) -> Result<Response, Problem> {
+fn form(visit: &SessionSecret, next: &str, refused: bool) -> Result<Response, Problem> {
     let frame = Frame {
         form: visit.form_token(),
         ..Frame::bare("Log in")

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use postrider_web::{Caller, Token, Tokens, auth::Visit};
+use postrider_web::{Caller, Token, Tokens, auth::SessionSecret};
 use sqlx::PgPool;
 
 /// A login deletes expired sessions, a bounded number at a time.
@@ -46,11 +46,11 @@ impl Sessions {
 
     /// The configured token with this secret.
     pub fn recognise(&self, presented: &str) -> Option<&Token> {
-        self.tokens.recognise(presented)
+        self.tokens.verify(presented)
     }
 
     /// Opens a session for this token.
-    pub async fn open(&self, visit: &Visit, token: &Token) -> Result<(), sqlx::Error> {
+    pub async fn open(&self, visit: &SessionSecret, token: &Token) -> Result<(), sqlx::Error> {
         sqlx::query(OPEN)
             .bind(&visit.id()[..])
             .bind(token.name())
@@ -62,17 +62,17 @@ impl Sessions {
     }
 
     /// The session's caller, with the token's current scopes; none if the token is no longer configured.
-    pub async fn caller(&self, visit: &Visit) -> Result<Option<Caller>, sqlx::Error> {
+    pub async fn caller(&self, visit: &SessionSecret) -> Result<Option<Caller>, sqlx::Error> {
         let fingerprint: Option<Vec<u8>> = sqlx::query_scalar(FIND)
             .bind(&visit.id()[..])
             .fetch_optional(&self.pool)
             .await?;
-        let token = fingerprint.and_then(|known| self.tokens.with_fingerprint(&known));
+        let token = fingerprint.and_then(|known| self.tokens.by_fingerprint(&known));
         Ok(token.map(Token::caller))
     }
 
     /// Closes the session, for all processes.
-    pub async fn close(&self, visit: &Visit) -> Result<(), sqlx::Error> {
+    pub async fn close(&self, visit: &SessionSecret) -> Result<(), sqlx::Error> {
         sqlx::query(CLOSE)
             .bind(&visit.id()[..])
             .execute(&self.pool)

@@ -11,7 +11,7 @@ use axum::{
 };
 use postrider_web::{
     Caller, Problem, Scope,
-    auth::Visit,
+    auth::SessionSecret,
     body,
     error_code::codes::{
         CROSS_ORIGIN, FORM_EXPIRED, INVALID_BODY, UNAUTHORIZED, UNSUPPORTED_MEDIA_TYPE,
@@ -34,7 +34,7 @@ pub(super) struct User {
     /// The caller.
     pub caller: Caller,
     /// The source of the form token.
-    pub visit: Visit,
+    pub visit: SessionSecret,
     /// Logged in with a session, so that they can log out.
     pub by_session: bool,
     /// Number of firing alerts.
@@ -76,7 +76,7 @@ pub(super) async fn admit(
     let Some(caller) = caller else {
         return unauthenticated(&request);
     };
-    if let Err(problem) = caller.must_have(Scope::Read) {
+    if let Err(problem) = caller.require_scope(Scope::Read) {
         return problem.into_response();
     }
     request.extensions_mut().insert(User {
@@ -95,22 +95,27 @@ pub(super) async fn admit(
 }
 
 /// The session cookie of this browser, and whether it is new.
-pub(super) fn visit_of(headers: &HeaderMap) -> (Visit, bool) {
-    match Visit::from_cookie(headers, COOKIE) {
+pub(super) fn visit_of(headers: &HeaderMap) -> (SessionSecret, bool) {
+    match SessionSecret::from_cookie(headers, COOKIE) {
         Some(visit) => (visit, false),
-        None => (Visit::generate(), true),
+        None => (SessionSecret::generate(), true),
     }
 }
 
 /// Sets the cookie.
-pub(super) fn set_cookie(visit: &Visit, console: &Console, secure: bool, response: &mut Response) {
+pub(super) fn set_cookie(
+    visit: &SessionSecret,
+    console: &Console,
+    secure: bool,
+    response: &mut Response,
+) {
     let cookie = visit.cookie(COOKIE, console.sessions.lasts(), secure);
     response.headers_mut().append(header::SET_COOKIE, cookie);
 }
 
 /// Removes the cookie.
 pub(super) fn remove_cookie(secure: bool, response: &mut Response) {
-    let cookie = Visit::forget(COOKIE, secure);
+    let cookie = SessionSecret::clear_cookie(COOKIE, secure);
     response.headers_mut().append(header::SET_COOKIE, cookie);
 }
 
@@ -175,10 +180,10 @@ impl FromRequest<Console> for Form {
                 "The console expects forms as application/x-www-form-urlencoded.",
             ));
         }
-        let visit = Visit::from_cookie(headers, COOKIE);
-        let bytes = body::read_at_most(request, MAX_FORM_SIZE).await?;
+        let visit = SessionSecret::from_cookie(headers, COOKIE);
+        let bytes = body::read_up_to(request, MAX_FORM_SIZE).await?;
         let form = Self(url::form_urlencoded::parse(&bytes).into_owned().collect());
-        let ours = visit.is_some_and(|visit| visit.made(form.get("form")));
+        let ours = visit.is_some_and(|visit| visit.verify_form_token(form.get("form")));
         if !ours {
             return Err(Problem::new(
                 &FORM_EXPIRED,

@@ -120,7 +120,7 @@ pub fn router(state: State, config: &Config, roles: &Roles) -> Result<Router, Fa
         time_limit: server.request_timeout,
         problem_page,
     };
-    Ok(postrider_web::shell(router, options))
+    Ok(postrider_web::with_middleware(router, options))
 }
 
 /// Every error code of the program with its page.

@@ -42,7 +42,7 @@ pub(crate) async fn open(store: &Store, held: &Held) -> Result<Opened, (Code, St
         return Err((Code::CorruptedFile, message));
     }
     if size <= SMALL {
-        let bytes = found.whole().await.map_err(unreadable)?;
+        let bytes = found.bytes().await.map_err(unreadable)?;
         let sha256 = hex::encode(Sha256::digest(&bytes));
         check(held, &sha256)?;
         return Ok(Opened {
@@ -52,7 +52,7 @@ pub(crate) async fn open(store: &Store, held: &Held) -> Result<Opened, (Code, St
         });
     }
     let mut hash = Sha256::new();
-    let mut pieces = found.pieces();
+    let mut pieces = found.chunks();
     while let Some(piece) = pieces.next().await {
         hash.update(&piece.map_err(unreadable)?);
     }

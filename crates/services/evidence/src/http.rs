@@ -13,7 +13,7 @@ use postrider_inspect::timeline::Timeline;
 use postrider_web::{
     Caller, Cursor, Json, Limit, Page, Path, Problem, Query, Scope,
     error_code::codes::{REQUEST_TIMEOUT, UNSUPPORTED_MEDIA_TYPE},
-    list_of,
+    list_id,
     params::read_query,
     require, time_limit,
 };
@@ -238,14 +238,14 @@ async fn get_job(
     Query(query): Query<RowsQuery>,
 ) -> Result<Json<JobView>, Problem> {
     let pool = &evidence.0.pool;
-    let list = list_of(ROWS, &id)?;
+    let list = list_id(ROWS, &id)?;
     let after: Option<i32> = query
         .cursor
         .map(|cursor| cursor.decode(&list))
         .transpose()?;
     let (job, row_count) = view::job(pool, id).await?.ok_or_else(not_found)?;
-    let rows = view::rows(pool, id, after.unwrap_or(0), query.limit.to_select()).await?;
-    let page = Page::cut(rows, query.limit, &list, |row| row.row_number)?;
+    let rows = view::rows(pool, id, after.unwrap_or(0), query.limit.rows_to_fetch()).await?;
+    let page = Page::from_rows(rows, query.limit, &list, |row| row.row_number)?;
     Ok(Json(JobView {
         job,
         row_count,
@@ -285,15 +285,15 @@ async fn list_jobs(
         merchant: query.merchant_id,
         status: query.status,
     };
-    let list = list_of(JOBS, &filter)?;
+    let list = list_id(JOBS, &filter)?;
     let before: Option<Uuid> = query
         .cursor
         .map(|cursor| cursor.decode(&list))
         .transpose()?;
     let jobs = evidence
-        .list(&filter, before, query.limit.to_select())
+        .list(&filter, before, query.limit.rows_to_fetch())
         .await?;
-    Ok(Json(Page::cut(jobs, query.limit, &list, |job| {
+    Ok(Json(Page::from_rows(jobs, query.limit, &list, |job| {
         job.file_job_id
     })?))
 }

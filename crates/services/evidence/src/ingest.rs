@@ -73,7 +73,7 @@ impl Intake {
     /// Files that are in the store already.
     pub async fn json(&self, request: JobRequest) -> Result<Accepted, Refused> {
         let key_of = |text: &str| {
-            let inside = self.store.key_of(text);
+            let inside = self.store.key_from_url(text);
             let key = inside.or_else(|| {
                 let relative = !text.contains("://");
                 relative.then(|| Key::parse(text).ok()).flatten()

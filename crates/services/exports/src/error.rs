@@ -8,7 +8,7 @@ use postrider::{
     internal::{database_is_transient, is_conflict},
     ledger::LedgerError,
 };
-use postrider_blob::{Fault, fault};
+use postrider_blob::{ErrorKind, error_kind};
 use postrider_web::{Problem, error_code::codes::INVALID_VALUE};
 
 use crate::model::{InvalidRequest, JobStatus};
@@ -118,19 +118,19 @@ impl From<InvalidRequest> for Problem {
 }
 
 fn store_problem(error: postrider_blob::Error) -> Problem {
-    match fault(&error) {
-        Fault::NotThere => Problem::new(
+    match error_kind(&error) {
+        ErrorKind::NotFound => Problem::new(
             &EXPORT_FILE_GONE,
             "The file was generated and has since been removed from the store. Submit this input again: the new job generates it.",
         )
         .caused_by(error),
-        Fault::Away => Problem::new(
+        ErrorKind::Unavailable => Problem::new(
             &EXPORT_STORE_UNAVAILABLE,
             "The store doesn't respond. Try again later.",
         )
         .retry_after(STORE_RETRY_AFTER)
         .caused_by(error),
-        Fault::Refused | Fault::Other => Problem::internal(error),
+        ErrorKind::AccessDenied | ErrorKind::Other => Problem::internal(error),
     }
 }
 
@@ -183,13 +183,17 @@ impl FileError {
     }
 
     pub fn store(error: &postrider_blob::Error) -> Self {
-        match fault(error) {
-            Fault::Away => {
+        match error_kind(error) {
+            ErrorKind::Unavailable => {
                 Self::Unavailable(failure("STORE_UNAVAILABLE", Category::Network, error))
             }
-            Fault::Refused => Self::Failed(failure("STORE_REFUSED", Category::Auth, error)),
-            Fault::NotThere => Self::Failed(failure("STORE_NOT_THERE", Category::System, error)),
-            Fault::Other => Self::Failed(failure("STORE_ERROR", Category::System, error)),
+            ErrorKind::AccessDenied => {
+                Self::Failed(failure("STORE_REFUSED", Category::Auth, error))
+            }
+            ErrorKind::NotFound => {
+                Self::Failed(failure("STORE_NOT_THERE", Category::System, error))
+            }
+            ErrorKind::Other => Self::Failed(failure("STORE_ERROR", Category::System, error)),
         }
     }
 }

@@ -12,7 +12,7 @@ use postrider::{
 };
 use postrider_blob::Store;
 use postrider_inspect::timeline::Timeline;
-use postrider_web::{Cursor, Limit, Page, Problem, list_of};
+use postrider_web::{Cursor, Limit, Page, Problem, list_id};
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -90,10 +90,10 @@ impl Exports {
         cursor: Option<&Cursor>,
         limit: Limit,
     ) -> Result<Page<JobSummary>, Problem> {
-        let list = list_of(JOBS, filter)?;
+        let list = list_id(JOBS, filter)?;
         let before = cursor.map(|cursor| cursor.decode(&list)).transpose()?;
-        let rows = store::list(&self.0.pool, filter, before, limit.to_select()).await?;
-        let page = Page::cut(rows, limit, &list, |(number, _)| *number)?;
+        let rows = store::list(&self.0.pool, filter, before, limit.rows_to_fetch()).await?;
+        let page = Page::from_rows(rows, limit, &list, |(number, _)| *number)?;
         Ok(page.map(|(_, job)| job))
     }
 
@@ -106,11 +106,11 @@ impl Exports {
         limit: Limit,
     ) -> Result<Page<InputView>, Problem> {
         let job = self.find(job_key).await?;
-        let list = list_of(INPUTS, &(job, status))?;
+        let list = list_id(INPUTS, &(job, status))?;
         let after: Option<i64> = cursor.map(|cursor| cursor.decode(&list)).transpose()?;
         let after = after.unwrap_or_default();
-        let rows = store::inputs(&self.0.pool, job, status, after, limit.to_select()).await?;
-        let page = Page::cut(rows, limit, &list, |(id, _)| *id)?;
+        let rows = store::inputs(&self.0.pool, job, status, after, limit.rows_to_fetch()).await?;
+        let page = Page::from_rows(rows, limit, &list, |(id, _)| *id)?;
         Ok(page.map(|(_, input)| input))
     }
 

@@ -213,7 +213,7 @@ fn existing_files(
     let options = batches("export file lookup", max_batch);
     Batcher::new(options, move |keys: &[Key]| {
         let (store, keys) = (store.clone(), keys.to_vec());
-        Box::pin(async move { Ok(store.present(keys).await) })
+        Box::pin(async move { Ok(store.exist(keys).await) })
     })
 }
 
@@ -309,7 +309,7 @@ impl Exporter {
             return Ok(None);
         };
         // `None`: the file is in a store that was configured earlier.
-        let Some(key) = self.store.key_of(&path) else {
+        let Some(key) = self.store.key_from_url(&path) else {
             return Ok(None);
         };
         let lookup = async {

@@ -10,7 +10,7 @@ use postrider::{
     wake::Waker,
 };
 use postrider_inspect::timeline::Timeline;
-use postrider_web::{Cursor, Limit, Page, Problem, list_of};
+use postrider_web::{Cursor, Limit, Page, Problem, list_id};
 use serde_json::json;
 use sqlx::PgPool;
 
@@ -70,10 +70,10 @@ impl Orders {
         cursor: Option<&Cursor>,
         limit: Limit,
     ) -> Result<Page<ListedOrder>, Problem> {
-        let list = list_of(LIST, filter)?;
+        let list = list_id(LIST, filter)?;
         let before = cursor.map(|cursor| cursor.decode(&list)).transpose()?;
-        let rows = store::list(&self.0.pool, filter, before, limit.to_select()).await?;
-        Page::cut(rows, limit, &list, |order| order.id)
+        let rows = store::list(&self.0.pool, filter, before, limit.rows_to_fetch()).await?;
+        Page::from_rows(rows, limit, &list, |order| order.id)
     }
 
     /// The timeline of the order under this key; empty if there is none.

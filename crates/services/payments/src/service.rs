@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use postrider::{lease::Operator, wake::Waker};
 use postrider_inspect::timeline::Timeline;
-use postrider_web::{Cursor, Limit, Page, Problem, list_of};
+use postrider_web::{Cursor, Limit, Page, Problem, list_id};
 use sqlx::PgPool;
 use uuid::Uuid;
 
@@ -76,10 +76,10 @@ impl Payments {
         cursor: Option<&Cursor>,
         limit: Limit,
     ) -> Result<Page<PaymentView>, Problem> {
-        let list = list_of(LIST, filter)?;
+        let list = list_id(LIST, filter)?;
         let before = cursor.map(|cursor| cursor.decode(&list)).transpose()?;
-        let rows = store::list(&self.0.pool, filter, before, limit.to_select()).await?;
-        let page = Page::cut(self.explain(rows).await, limit, &list, |(seq, _)| *seq)?;
+        let rows = store::list(&self.0.pool, filter, before, limit.rows_to_fetch()).await?;
+        let page = Page::from_rows(self.explain(rows).await, limit, &list, |(seq, _)| *seq)?;
         Ok(page.map(|(_, view)| view))
     }
 

@@ -15,7 +15,7 @@ pub mod worker;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use postrider_web::{Cursor, Limit, Page, Problem, list_of};
+use postrider_web::{Cursor, Limit, Page, Problem, list_id};
 use sqlx::PgPool;
 use uuid::Uuid;
 
@@ -122,11 +122,11 @@ impl Wallet {
         cursor: Option<&Cursor>,
         limit: Limit,
     ) -> Result<Page<EntryView>, Problem> {
-        let list = list_of(ENTRIES, &account_id)?;
+        let list = list_id(ENTRIES, &account_id)?;
         let before = cursor.map(|cursor| cursor.decode(&list)).transpose()?;
         self.account(account_id).await?;
-        let rows = store::entries(&self.pool, account_id, before, limit.to_select()).await?;
-        Page::cut(rows, limit, &list, |entry| entry.id)
+        let rows = store::entries(&self.pool, account_id, before, limit.rows_to_fetch()).await?;
+        Page::from_rows(rows, limit, &list, |entry| entry.id)
     }
 
     /// The wallet's states of payments that are pending on the requests' side.

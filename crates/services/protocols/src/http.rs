@@ -16,7 +16,7 @@ use postrider_blob::{Error as StoreError, Key, Store};
 use postrider_inspect::timeline::Timeline;
 use postrider_web::{
     Caller, Cursor, Json, Limit, Page, Path, Problem, Query, Scope,
-    error_code::codes::INVALID_VALUE, list_of, require,
+    error_code::codes::INVALID_VALUE, list_id, require,
 };
 use serde::Deserialize;
 use sqlx::PgPool;
@@ -180,14 +180,14 @@ async fn list_protocols(
     State(protocols): State<Protocols>,
     Query(query): Query<ListQuery>,
 ) -> Result<Json<Page<Summary>>, Problem> {
-    let list = list_of(LIST, &query.status)?;
+    let list = list_id(LIST, &query.status)?;
     let before: Option<i64> = query
         .cursor
         .map(|cursor| cursor.decode(&list))
         .transpose()?;
-    let limit = query.limit.to_select();
+    let limit = query.limit.rows_to_fetch();
     let rows = protocols.list(query.status, before, limit).await?;
-    let page = Page::cut(rows, query.limit, &list, |(seq, _)| *seq)?;
+    let page = Page::from_rows(rows, query.limit, &list, |(seq, _)| *seq)?;
     Ok(Json(page.map(|(_, summary)| summary)))
 }
 

@@ -9,19 +9,18 @@ use crate::broker::{Cause, rejected_failure, transport_error, unavailable_failur
 
 pub(super) fn classify(source: impl Into<Cause>) -> TransportError {
     let source = source.into();
-    let permanent =
-        source
-            .downcast_ref()
-            .is_some_and(|error: &KafkaError| match error.rdkafka_error_code() {
-                Some(code) => is_permanent(code),
-                None => matches!(
-                    error,
-                    KafkaError::ClientConfig(..)
-                        | KafkaError::ClientCreation(_)
-                        | KafkaError::AdminOpCreation(_)
-                        | KafkaError::Nul(_)
-                ),
-            });
+    let permanent = match source.downcast_ref() {
+        // Here the library's own accessor returns no code.
+        Some(KafkaError::AdminOp(code)) => is_permanent(*code),
+        Some(
+            KafkaError::ClientConfig(..)
+            | KafkaError::ClientCreation(_)
+            | KafkaError::AdminOpCreation(_)
+            | KafkaError::Nul(_),
+        ) => true,
+        Some(other) => other.rdkafka_error_code().is_some_and(is_permanent),
+        None => false,
+    };
     transport_error(NAME, source, permanent)
 }
 
@@ -159,10 +158,9 @@ mod tests {
             Code::InvalidConfig,
             Code::PolicyViolation,
         ] {
-            assert!(
-                !classify(KafkaError::AdminOp(code)).is_transient(),
-                "{code:?}"
-            );
+            for error in [KafkaError::AdminOp(code), KafkaError::OffsetFetch(code)] {
+                assert!(!classify(error).is_transient(), "{code:?}");
+            }
         }
         let creation = KafkaError::ClientCreation("no such setting".to_owned());
         assert!(!classify(creation).is_transient());

@@ -1,4 +1,4 @@
-//! Told not to declare, a transport makes nothing at the broker and uses what somebody else has made.
+//! Without `declare`, a transport creates nothing at the broker and uses what exists.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn declares_nothing(kind: Kind) {
     let message = Message::new(id, topic.as_str(), "1".to_owned());
     let batch = std::slice::from_ref(&message);
     let refused = Transport::publish(&quiet, batch).await;
-    assert_eq!(refused, [Published::Unroutable], "it waits, visibly");
+    assert_eq!(refused, [Published::Unroutable], "it stays unroutable");
 
     let other = shared.transport();
     Transport::declare(&other, &topic, &group).await.unwrap();
@@ -53,16 +53,16 @@ async fn declares_nothing(kind: Kind) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kafka_topics_are_left_to_others_when_told_so() {
+async fn kafka_topics_are_not_created_without_declare() {
     declares_nothing(Kind::Kafka).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rabbitmq_queues_are_left_to_others_when_told_so() {
+async fn rabbitmq_queues_are_not_created_without_declare() {
     declares_nothing(Kind::Rabbitmq).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nats_streams_are_left_to_others_when_told_so() {
+async fn nats_streams_are_not_created_without_declare() {
     declares_nothing(Kind::Nats).await;
 }

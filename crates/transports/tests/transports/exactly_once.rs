@@ -1,4 +1,4 @@
-//! Effects of consumers: once, whatever happens, with the delivery's own transaction or with the inbox.
+//! A consumer's effects happen once, whatever fails, in the delivery's own transaction or with the inbox.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,7 +35,7 @@ fn subscription() -> Subscription {
     Subscription::new("wallet", ["paid"])
         .unwrap()
         .lease(Duration::from_millis(1_500))
-        // So many attempts that bad luck alone, a failure of two in nine calls, kills no message.
+        // Enough attempts that random failures (two in nine calls) never exhaust them.
         .policy(RetryPolicy::fixed(Duration::from_millis(10), 50).unwrap())
 }
 
@@ -49,12 +49,12 @@ async fn effect(tx: &mut PgConnection, message: &Message) -> Result<(), BoxError
     Ok(())
 }
 
-async fn transport_of(db: &TestDb) -> Arc<PostgresTransport> {
+async fn transport(db: &TestDb) -> Arc<PostgresTransport> {
     Arc::new(PostgresTransport::new(pool(db.connect_options())).unwrap())
 }
 
-/// Writes its effect, then on every third call fails or panics, so that what was written must not count.
-fn unsteady() -> Arc<MessageHandler> {
+/// Writes its effect, then fails or panics on every third call, so that the effect must be rolled back.
+fn flaky_handler() -> Arc<MessageHandler> {
     let calls = Arc::new(AtomicUsize::new(0));
     let handle: Arc<MessageHandler> = Arc::new(
         move |tx, message| -> BoxFuture<'_, Result<Verdict, BoxError>> {
@@ -94,7 +94,7 @@ async fn every_effect_happens_once(
         .map(|_| {
             let transport: Arc<dyn Transport> = transport.clone();
             let subscriber =
-                Subscriber::new(transport, subscription(), effects.clone(), unsteady());
+                Subscriber::new(transport, subscription(), effects.clone(), flaky_handler());
             tokio::spawn(subscriber.concurrency(2).run(stop.clone()))
         })
         .collect();
@@ -119,7 +119,7 @@ async fn every_effect_happens_once(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_effect_in_the_same_database_happens_once_without_an_inbox() {
     let db = database().await;
-    let transport = transport_of(&db).await;
+    let transport = transport(&db).await;
     assert!(transport.shares(&db.pool()).await.unwrap());
     every_effect_happens_once(transport, db.pool(), &["subscriber.before_shared_commit"]).await;
     let inbox: i64 = sqlx::query_scalar("select count(*) from postrider.inbox")
@@ -130,9 +130,9 @@ async fn an_effect_in_the_same_database_happens_once_without_an_inbox() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_effect_in_another_database_happens_once_by_the_inbox() {
+async fn an_effect_in_another_database_happens_once_with_the_inbox() {
     let (db, wallet) = (database().await, database().await);
-    let transport = transport_of(&db).await;
+    let transport = transport(&db).await;
     assert!(!transport.shares(&wallet.pool()).await.unwrap());
     let points = ["subscriber.before_commit", "subscriber.before_ack"];
     every_effect_happens_once(transport, wallet.pool(), &points).await;
@@ -147,7 +147,7 @@ async fn an_effect_in_another_database_happens_once_by_the_inbox() {
 async fn a_consumer_that_lost_its_delivery_cannot_commit_its_effect() {
     let db = database().await;
     sqlx::raw_sql(EFFECTS).execute(&db.pool()).await.unwrap();
-    let transport = transport_of(&db).await;
+    let transport = transport(&db).await;
     let slow = transport.subscribe(subscription()).await.unwrap();
     transport.publish(&messages(1)).await;
     let delivery = slow
@@ -156,7 +156,7 @@ async fn a_consumer_that_lost_its_delivery_cannot_commit_its_effect() {
         .unwrap()
         .pop()
         .unwrap();
-    // As after a stall past the lease: somebody else was given the delivery, with a fence of its own.
+    // As after a stall past the lease: another consumer has the delivery, with another fence.
     sqlx::query("update postrider.delivery set fence = fence + 1, lease_owner = 'other'")
         .execute(&db.pool())
         .await
@@ -172,9 +172,9 @@ async fn a_consumer_that_lost_its_delivery_cannot_commit_its_effect() {
 }
 
 #[tokio::test]
-async fn what_is_published_in_a_transaction_that_rolls_back_never_was() {
+async fn publishing_in_a_transaction_that_rolls_back_has_no_effect() {
     let db = database().await;
-    let transport = transport_of(&db).await;
+    let transport = transport(&db).await;
     let consumer = transport.subscribe(subscription()).await.unwrap();
     let (pool, batch) = (db.pool(), messages(4));
     let mut tx = pool.begin().await.unwrap();
@@ -202,9 +202,9 @@ async fn what_is_published_in_a_transaction_that_rolls_back_never_was() {
 }
 
 #[tokio::test]
-async fn one_bad_message_fails_alone_and_holds_back_its_key() {
+async fn an_invalid_message_fails_alone_and_holds_back_its_key() {
     let db = database().await;
-    let transport = transport_of(&db).await;
+    let transport = transport(&db).await;
     transport.declare("paid", "wallet").await.unwrap();
     let mut batch = messages(11);
     batch[3].payload = "{not json".into();
@@ -223,13 +223,13 @@ async fn one_bad_message_fails_alone_and_holds_back_its_key() {
 }
 
 #[tokio::test]
-async fn a_message_that_kills_its_consumers_is_given_up_and_spares_the_others() {
+async fn a_message_that_crashes_its_consumers_becomes_a_dead_letter_without_affecting_others() {
     let db = database().await;
-    let transport = transport_of(&db).await;
+    let transport = transport(&db).await;
     transport.declare("paid", "wallet").await.unwrap();
     let batch = messages(2);
     transport.publish(&batch).await;
-    // As after ten consumers died over the first one.
+    // As after the first message crashed ten consumers.
     let killed = "
         update postrider.delivery set state = 'leased', lease_until = now() - interval '1 s', fence = 1,
                lease_owner = 'dead', losses = 9

@@ -1,4 +1,4 @@
-//! From a broker into the database: crashes between any two steps, strangers, back-pressure, and effects that happen once.
+//! From a broker into the database: crashes between any two steps, other senders, backpressure, and effects that happen once.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use postrider_transports::broker::{BrokerTransport, Options};
 use tokio_util::sync::CancellationToken;
 
 use crate::brokers::{Shared, shared, transport};
-use crate::strangers;
+use crate::other_senders;
 use crate::support::database;
 
-/// A broker may take its time to notice that somebody is gone.
+/// A broker may take a while to notice that a client is gone.
 const DEADLINE: Duration = Duration::from_secs(90);
 
 struct Names {
@@ -57,7 +57,7 @@ async fn publish(transport: &BrokerTransport, messages: &[Message]) {
     .await;
 }
 
-/// Receives and acknowledges until so many came; their bodies.
+/// Receives and acknowledges this number of messages, and returns their bodies.
 async fn drain(consumer: &dyn Consumer, count: usize) -> Vec<String> {
     let mut came = Vec::new();
     within(DEADLINE, "all came", async || {
@@ -88,7 +88,7 @@ fn numbers(range: std::ops::Range<usize>) -> Vec<String> {
     range.map(|n| n.to_string()).collect()
 }
 
-/// The intake that has the first messages in its hands dies before it could store them; another one lives on.
+/// The intake that fetched the first messages crashes before it stores them; another one continues.
 async fn a_crash_before_the_commit_loses_nothing_and_keeps_the_order(broker: &Shared) {
     let names = Names::new("before");
     let (here, there) = (broker.transport(), broker.transport());
@@ -108,8 +108,8 @@ async fn a_crash_before_the_commit_loses_nothing_and_keeps_the_order(broker: &Sh
     assert_eq!(drain(&*consumers[0], 20).await, numbers(0..20));
 }
 
-/// The broker never hears that we have them, and delivers again what the database already has.
-async fn a_crash_between_commit_and_acknowledgement_is_recognised(broker: &Shared) {
+/// The broker gets no acknowledgement and redelivers what the database already has.
+async fn redelivery_after_a_crash_before_acknowledging_is_deduplicated(broker: &Shared) {
     let names = Names::new("between");
     let transport = broker.transport();
     let trap = crash::at("intake.before_acknowledging").pause();
@@ -124,14 +124,14 @@ async fn a_crash_between_commit_and_acknowledgement_is_recognised(broker: &Share
 
     let next = broker.transport();
     let consumer = next.subscribe(names.subscription()).await.unwrap();
-    // It is behind those that come again, so that all of them were seen once it is here.
+    // It's behind the redelivered ones, so all of them were processed once it arrives.
     publish(&next, &messages[5..]).await;
     assert_eq!(drain(&*consumer, 6).await, numbers(0..6));
     assert_eq!(deliveries(&broker.db, &names.group).await, 0);
 }
 
-/// The consumer stays the same: nobody but the intake itself can begin anew.
-async fn a_panic_at_any_step_costs_a_redelivery_and_no_intake(broker: &Shared) {
+/// The consumer stays the same: the intake restarts by itself.
+async fn an_intake_recovers_from_a_panic_at_any_step(broker: &Shared) {
     for point in ["intake.before_commit", "intake.before_acknowledging"] {
         let names = Names::new("panic");
         let transport = broker.transport();
@@ -146,12 +146,12 @@ async fn a_panic_at_any_step_costs_a_redelivery_and_no_intake(broker: &Shared) {
     }
 }
 
-/// A body that is no JSON, no headers, no id: it comes as a text, and those behind it come as well.
-async fn a_strangers_message_blocks_nobody(broker: &Shared) {
+/// A body that isn't JSON, without headers or id, arrives as a JSON string, and so do the messages behind it.
+async fn a_message_of_another_sender_blocks_nothing(broker: &Shared) {
     let names = Names::new("stranger");
     let transport = broker.transport();
     let consumer = transport.subscribe(names.subscription()).await.unwrap();
-    strangers::publish(
+    other_senders::publish(
         broker.kind,
         &broker.url,
         &names.topic,
@@ -166,8 +166,8 @@ async fn a_strangers_message_blocks_nobody(broker: &Shared) {
     assert!(text.contains("is this?"), "{text}");
 }
 
-/// A service's migration has subscribed by SQL; no consumer was ever here.
-async fn a_subscription_that_is_a_row_is_brought_to_the_broker(broker: &Shared) {
+/// A service's migration subscribed with SQL, and no consumer was ever started.
+async fn a_subscription_row_is_declared_at_the_broker_by_publishing(broker: &Shared) {
     let names = Names::new("row");
     sqlx::query("select postrider.subscribe($1, $2)")
         .bind(&names.topic)
@@ -183,8 +183,8 @@ async fn a_subscription_that_is_a_row_is_brought_to_the_broker(broker: &Shared) 
     assert_eq!(drain(&*consumer, 1).await, ["1"]);
 }
 
-/// While nobody handles anything, the database takes in a bounded number and the broker keeps the rest.
-async fn what_waits_in_the_database_is_bounded(broker: &Shared) {
+/// While nothing is handled, the database stores a bounded number of messages and the broker keeps the rest.
+async fn the_backlog_in_the_database_is_bounded(broker: &Shared) {
     const ALL: usize = 4_000;
     let names = Names::new("bounded");
     let options = Options {
@@ -212,9 +212,9 @@ async fn what_waits_in_the_database_is_bounded(broker: &Shared) {
     assert_eq!(came.len(), ALL);
 }
 
-/// The broker keeps back for a while what the dead one had in its hands. What is behind it may wait for that, once: it must
-/// not crawl from one time limit to the next.
-async fn a_crash_in_front_of_many_messages_holds_them_up_only_once(broker: &Shared) {
+/// The broker withholds for a while what the crashed intake had fetched. Messages behind it may wait for that once, but not for
+/// one timeout after the other.
+async fn a_crash_delays_the_messages_behind_it_only_once(broker: &Shared) {
     const ALL: usize = 6_000;
     let names = Names::new("crawl");
     let (here, there) = (broker.transport(), broker.transport());
@@ -241,7 +241,7 @@ async fn a_crash_in_front_of_many_messages_holds_them_up_only_once(broker: &Shar
     .await;
 }
 
-/// Two databases, the outbox, the publisher and the inbox, and a broker that is killed twice on the way.
+/// Two databases, outbox, publisher and inbox, and a broker that is killed twice.
 async fn every_effect_happens_once_whatever_the_broker_does(kind: Kind) {
     const ALL: i64 = 300;
     let Some(server) = kind.exclusive().await else {
@@ -310,7 +310,7 @@ async fn every_effect_happens_once_whatever_the_broker_does(kind: Kind) {
         if counts.1 == ALL {
             return Ok(());
         }
-        // What did not arrive waits somewhere.
+        // Messages that didn't arrive are still waiting somewhere.
         let outbox: Vec<(String, i64, Option<String>)> = sqlx::query_as(
             "select state::text, count(*), max(error_message) from postrider.outbox group by 1",
         )
@@ -355,12 +355,12 @@ macro_rules! on {
     ($module:ident, $kind:expr) => {
         on!($module, $kind;
             a_crash_before_the_commit_loses_nothing_and_keeps_the_order,
-            a_crash_between_commit_and_acknowledgement_is_recognised,
-            a_panic_at_any_step_costs_a_redelivery_and_no_intake,
-            a_strangers_message_blocks_nobody,
-            a_subscription_that_is_a_row_is_brought_to_the_broker,
-            what_waits_in_the_database_is_bounded,
-            a_crash_in_front_of_many_messages_holds_them_up_only_once,
+            redelivery_after_a_crash_before_acknowledging_is_deduplicated,
+            an_intake_recovers_from_a_panic_at_any_step,
+            a_message_of_another_sender_blocks_nothing,
+            a_subscription_row_is_declared_at_the_broker_by_publishing,
+            the_backlog_in_the_database_is_bounded,
+            a_crash_delays_the_messages_behind_it_only_once,
         );
     };
 }
@@ -369,9 +369,9 @@ on!(nats, postrider_testkit::servers::Kind::Nats);
 on!(rabbitmq, postrider_testkit::servers::Kind::Rabbitmq);
 on!(kafka, postrider_testkit::servers::Kind::Kafka);
 
-/// The server's limit is no passing trouble, and no reason to hold up others.
+/// Exceeding the server's limit is a permanent error and must not hold up other messages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_is_too_large_for_nats_is_refused_alone() {
+async fn a_message_that_is_too_large_for_nats_fails_alone() {
     let Some(broker) = shared(Kind::Nats).await else {
         return;
     };
@@ -387,8 +387,8 @@ async fn a_message_that_is_too_large_for_nats_is_refused_alone() {
     assert_eq!(answers[1], Published::Confirmed);
 }
 
-/// A server that was killed has been seen to come back without a binding; an operator may delete a queue. Whoever
-/// publishes is told that nobody listens until the group has declared its queue again, which it does by itself.
+/// A killed server may come back without a binding, and an operator may delete a queue. Publishing is then unroutable until the
+/// group has declared its queue again, which it does by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_that_rabbitmq_lost_is_declared_again() {
     let Some(broker) = shared(Kind::Rabbitmq).await else {
@@ -399,8 +399,8 @@ async fn a_queue_that_rabbitmq_lost_is_declared_again() {
     let consumer = receiver.subscribe(names.subscription()).await.unwrap();
     publish(&receiver, &[names.message(0)]).await;
     assert_eq!(drain(&*consumer, 1).await, ["0"]);
-    strangers::delete_queue(&broker.url, &format!("postrider.{}", names.group)).await;
-    // From a database that knows nothing of the group and so can't declare it.
+    other_senders::delete_queue(&broker.url, &format!("postrider.{}", names.group)).await;
+    // From a database that doesn't know the group, so it can't declare it.
     let elsewhere = database().await;
     let sender = transport(broker.kind, &broker.url, 3, &elsewhere, Options::default());
     publish(&sender, &[names.message(1)]).await;

@@ -1,4 +1,4 @@
-//! The retained log: stored once across segments, served again, dropped whole and never too early.
+//! The message log: deduplicated across segments, replayed, and dropped by segment, never too early.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const NOW: Retention = Retention {
     segment: Duration::ZERO,
     keep: Duration::ZERO,
 };
-/// Segments turn, nothing is dropped.
+/// Starts a new segment, drops nothing.
 const TURN: Retention = Retention {
     segment: Duration::ZERO,
     keep: Duration::from_secs(3600),
@@ -51,7 +51,7 @@ impl Fixture {
         self.transport.subscribe(subscription).await.unwrap()
     }
 
-    /// Receives and acknowledges so many; their ids in the order of arrival.
+    /// Receives and acknowledges this number of messages, and returns their ids in order of arrival.
     async fn drain(&self, consumer: &dyn Consumer, count: usize) -> Vec<MessageId> {
         let mut came = Vec::new();
         while came.len() < count {
@@ -95,7 +95,7 @@ async fn a_message_is_stored_once_even_across_segments() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn publishers_and_turning_segments_at_once_store_every_message_once() {
+async fn concurrent_publishers_and_new_segments_store_every_message_once() {
     let f = fixture().await;
     let messages: Vec<Message> = (0..200)
         .map(|n| Message::new(MessageId::new(uuid::Uuid::new_v4()), "t", n.to_string()))
@@ -125,7 +125,7 @@ async fn publishers_and_turning_segments_at_once_store_every_message_once() {
 }
 
 #[tokio::test]
-async fn a_group_is_served_again_from_a_message_or_a_time_in_order() {
+async fn a_replay_from_a_message_or_a_time_is_in_order() {
     let f = fixture().await;
     let consumer = f.consumer("g").await;
     let first = f.publish(6).await;
@@ -171,7 +171,7 @@ async fn a_group_is_served_again_from_a_message_or_a_time_in_order() {
 }
 
 #[tokio::test]
-async fn a_replay_does_not_double_what_is_not_finished() {
+async fn a_replay_does_not_duplicate_unfinished_deliveries() {
     let f = fixture().await;
     let ids = f.publish(5).await;
     let again = f
@@ -184,7 +184,7 @@ async fn a_replay_does_not_double_what_is_not_finished() {
 }
 
 #[tokio::test]
-async fn a_new_group_can_be_given_the_past() {
+async fn a_new_group_can_replay_the_past() {
     let f = fixture().await;
     let ids = f.publish(5).await;
     let late = f.consumer("late").await;
@@ -197,7 +197,7 @@ async fn a_new_group_can_be_given_the_past() {
 }
 
 #[tokio::test]
-async fn retention_never_drops_what_a_delivery_refers_to() {
+async fn retention_never_drops_messages_that_deliveries_refer_to() {
     let f = fixture().await;
     f.publish(4).await;
     assert_eq!(f.transport.retain(NOW).await.unwrap().started, Some(2));
@@ -222,14 +222,14 @@ async fn retention_never_drops_what_a_delivery_refers_to() {
         .unwrap();
     assert_eq!(f.transport.retain(NOW).await.unwrap().dropped, [1]);
     assert_eq!(f.stored().await, 0);
-    // An empty segment is not turned, and publishing goes on.
+    // An empty segment is not replaced, and publishing goes on.
     assert_eq!(f.transport.retain(NOW).await.unwrap(), Retained::default());
     f.publish(1).await;
     assert_eq!(f.stored().await, 1);
 }
 
 #[tokio::test]
-async fn retention_waits_for_nobody() {
+async fn retention_does_not_wait_for_locks() {
     let f = fixture().await;
     f.publish(1).await;
     let pool = f.db.pool();

@@ -1,4 +1,4 @@
-//! RabbitMQ: what was confirmed is there after the node was killed, in either kind of queue, and which kind it is.
+//! RabbitMQ: confirmed messages survive a crash of the node, in classic and quorum queues.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,17 +17,17 @@ const DEADLINE: Duration = Duration::from_secs(90);
 const ALL: usize = 500;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rabbitmq_durable_queues_have_what_was_confirmed_after_a_crash_of_the_node() {
-    confirmed_is_there_after_a_crash(1, "classic").await;
+async fn confirmed_messages_in_rabbitmq_classic_queues_survive_a_crash() {
+    confirmed_messages_survive_a_crash(1, "classic").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rabbitmq_quorum_queues_have_what_was_confirmed_after_a_crash_of_the_node() {
-    confirmed_is_there_after_a_crash(2, "quorum").await;
+async fn confirmed_messages_in_rabbitmq_quorum_queues_survive_a_crash() {
+    confirmed_messages_survive_a_crash(2, "quorum").await;
 }
 
-/// Nobody consumes until the node was killed: every message is the broker's alone.
-async fn confirmed_is_there_after_a_crash(replicas: usize, kind: &str) {
+/// Nothing is consumed before the crash: only the broker has the messages.
+async fn confirmed_messages_survive_a_crash(replicas: usize, kind: &str) {
     let Some(server) = Kind::Rabbitmq.exclusive().await else {
         return;
     };
@@ -39,7 +39,7 @@ async fn confirmed_is_there_after_a_crash(replicas: usize, kind: &str) {
     here.declare(&topic, &group).await.unwrap();
     assert_eq!(queue_kind(server.url(), &group).await, kind);
     if kind == "quorum" {
-        // The server keeps the names of new quorum queues in a file that it saves minutes later, or when it ends in order.
+        // The server saves the names of new quorum queues only minutes later, or at an orderly shutdown.
         server.stop().await;
         server.start().await;
     }
@@ -91,7 +91,7 @@ async fn drain(consumer: &dyn Consumer) -> BTreeSet<String> {
     came
 }
 
-/// The broker itself says so, when the queue is declared as a classic one.
+/// The broker's error says so when the queue is declared as a classic one.
 async fn queue_kind(url: &str, group: &str) -> &'static str {
     let properties = lapin::ConnectionProperties::default();
     let connection = lapin::Connection::connect(url, properties).await.unwrap();

@@ -1,4 +1,4 @@
-//! Plans that must not flip: a group's claim reads its own part of one index, however far behind another group is.
+//! Query plans that must stay: a group's claim reads its own part of one index, however large another group's backlog is.
 
 use postrider::lease::Queue;
 use postrider::transport::{DELIVERIES, Message, MessageId, Transport};
@@ -17,7 +17,7 @@ select 1, m.id, 'quick', 't' from postrider.message m limit 20;
 analyze postrider.delivery; analyze postrider.message";
 
 #[tokio::test]
-async fn one_groups_backlog_is_not_in_anothers_way() {
+async fn one_groups_backlog_does_not_slow_another() {
     let db = database().await;
     let mut connection = db.connect().await;
     sqlx::raw_sql(BACKLOG)
@@ -60,13 +60,13 @@ async fn one_groups_backlog_is_not_in_anothers_way() {
     }
 }
 
-/// How often this transaction read a whole table.
+/// Number of sequential scans in this transaction.
 const WHOLE_READS: &str = "
 select relname::text, seq_scan from pg_stat_xact_user_tables
 where schemaname = 'postrider' and relname in ('message_1', 'message_2', 'delivery') and seq_scan > 0";
 
 #[tokio::test]
-async fn publishing_never_reads_the_whole_log_however_large_the_planner_thinks_it_is() {
+async fn publishing_never_scans_the_whole_log() {
     let db = database().await;
     let mut connection = db.connect().await;
     sqlx::raw_sql(BACKLOG)
@@ -78,9 +78,9 @@ async fn publishing_never_reads_the_whole_log_however_large_the_planner_thinks_i
         .await
         .unwrap();
     let transport = PostgresTransport::new(pool(db.connect_options())).unwrap();
-    // A connection that has read nothing yet: the counters are those of the connection.
+    // A new connection: the counters are per connection.
     let mut connection = db.connect().await;
-    // Beyond the sixth execution a prepared statement may get another plan.
+    // From the sixth execution on, a prepared statement may get another plan.
     for round in 0..8 {
         let messages: Vec<Message> = (0..50)
             .map(|n| {

@@ -1,4 +1,4 @@
-//! The Postgres transport keeps the promise.
+//! The conformance suite for the Postgres transport.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 postrider_transports::conformance_tests!(crate::support::shared, crate::support::private);
 
 #[tokio::test]
-async fn a_consumer_whose_claim_panicked_says_so_and_receives_again() {
+async fn a_consumer_recovers_from_a_panic_while_claiming() {
     let db = database().await;
     let transport = PostgresTransport::new(pool(db.connect_options())).unwrap();
     let subscription = Subscription::new("g", ["t"])
@@ -29,7 +29,7 @@ async fn a_consumer_whose_claim_panicked_says_so_and_receives_again() {
     assert!(error.is_transient(), "{error}");
     assert_eq!(trap.fired(), 1);
 
-    // What it had claimed comes when the lease has run out.
+    // Its deliveries come again when their leases expire.
     let came = consumer.receive(1, PATIENCE).await.unwrap();
     assert_eq!(came.len(), 1);
     assert_eq!(came[0].message.id, message.id);

@@ -1,4 +1,4 @@
-//! From the outbox through the publisher to the consumer: nothing lost, the same id at every attempt, order kept.
+//! From the outbox through the publisher to the consumer: nothing is lost, ids are stable, order is kept.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::{database, pool};
 
-/// Notes what passes through and may be told to be away, to refuse, or to store without saying so.
+/// Records what is published, and can be made unavailable, rejecting, or storing without confirmation.
 #[derive(Debug)]
 struct Probe {
     inner: PostgresTransport,
@@ -148,7 +148,7 @@ async fn outbox_is_empty(db: &TestDb) {
     .await;
 }
 
-/// Receives and acknowledges so many.
+/// Receives and acknowledges this number of messages.
 async fn drain(transport: &dyn Transport, count: usize) -> Vec<Message> {
     let subscription = Subscription::new("g", ["sent"]).unwrap();
     let consumer = transport.subscribe(subscription).await.unwrap();
@@ -178,7 +178,7 @@ async fn drain(transport: &dyn Transport, count: usize) -> Vec<Message> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_enqueued_arrives_in_the_order_of_its_key_with_headers_and_trace() {
+async fn enqueued_messages_arrive_in_key_order_with_headers_and_trace() {
     let db = database().await;
     let probe = Probe::new(&db);
     Transport::declare(&*probe, "sent", "g").await.unwrap();
@@ -227,7 +227,7 @@ async fn a_crash_between_confirmation_and_settling_publishes_again_with_the_same
     for n in 0..20 {
         ids.insert(enqueue(&db, message(n)).await);
     }
-    // The first publisher stops dead right after the confirmation, with its leases.
+    // The first publisher stops right after the confirmation, with its leases.
     let trap = crash::at("publisher.after_publish").pause();
     let first = start(&db, probe.clone(), &Breakers::default()).await;
     tokio::time::timeout(Duration::from_secs(30), trap.reached())
@@ -239,7 +239,7 @@ async fn a_crash_between_confirmation_and_settling_publishes_again_with_the_same
     let second = start(&db, probe.clone(), &Breakers::default()).await;
     outbox_is_empty(&db).await;
     second.stop().await;
-    // Should the first wake up now, its leases are stale.
+    // If the first continues now, its leases are stale.
     drop(trap);
     let passed = probe.passed.lock().await.clone();
     assert!(passed.len() > 20, "nothing was published twice");
@@ -250,7 +250,7 @@ async fn a_crash_between_confirmation_and_settling_publishes_again_with_the_same
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_unroutable_message_waits_visibly_and_goes_out_once_somebody_subscribes() {
+async fn an_unroutable_message_waits_and_is_published_once_there_is_a_subscriber() {
     let db = database().await;
     let probe = Probe::new(&db);
     let running = start(&db, probe.clone(), &Breakers::default()).await;
@@ -279,11 +279,11 @@ async fn an_unroutable_message_waits_visibly_and_goes_out_once_somebody_subscrib
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transport_that_is_away_opens_the_breaker_and_costs_no_attempt() {
+async fn an_unavailable_transport_opens_the_breaker_and_costs_no_attempt() {
     let db = database().await;
     let probe = Probe::new(&db);
     Transport::declare(&*probe, "sent", "g").await.unwrap();
-    // More refusals than the policy has attempts.
+    // More failures than the policy has attempts.
     probe.away.store(10, Ordering::Relaxed);
     let breakers = Breakers::new(Settings {
         threshold: 2.try_into().unwrap(),
@@ -303,7 +303,7 @@ async fn a_transport_that_is_away_opens_the_breaker_and_costs_no_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_item_that_is_no_message_is_a_dead_letter() {
+async fn an_item_that_is_not_a_message_becomes_a_dead_letter() {
     let db = database().await;
     let probe = Probe::new(&db);
     Transport::declare(&*probe, "sent", "g").await.unwrap();

@@ -1,4 +1,4 @@
-//! From the outbox to the log without leases: the same messages, once each, and nothing that needs a claim.
+//! The relay from the outbox to the log without leases: each message once, and nothing that needs a claim.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::{database, pool};
 
-/// A transport of its own, as another process would have it.
+/// A separate transport, as another process would have.
 async fn transport(db: &TestDb) -> PostgresTransport {
     let transport = PostgresTransport::new(pool(db.connect_options())).unwrap();
     Transport::declare(&transport, "sent", "g").await.unwrap();
@@ -58,7 +58,7 @@ async fn count(pool: &PgPool, table: &'static str) -> i64 {
 }
 
 #[tokio::test]
-async fn what_waits_is_delivered_to_every_group_with_the_id_that_it_always_had() {
+async fn waiting_messages_are_delivered_to_every_group_with_their_ids() {
     let db = database().await;
     let (pool, transport) = (db.pool(), transport(&db).await);
     Transport::declare(&transport, "sent", "other")
@@ -90,7 +90,7 @@ async fn what_waits_is_delivered_to_every_group_with_the_id_that_it_always_had()
 }
 
 #[tokio::test]
-async fn what_needs_a_claim_is_left_to_the_claims() {
+async fn messages_that_need_a_claim_are_left_to_workers() {
     let db = database().await;
     let (pool, transport) = (db.pool(), transport(&db).await);
     Transport::declare(&transport, "own", "g").await.unwrap();
@@ -127,7 +127,7 @@ async fn what_needs_a_claim_is_left_to_the_claims() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn several_at_once_and_a_claimer_beside_them_move_each_message_once() {
+async fn concurrent_relays_and_a_claimer_move_each_message_once() {
     let db = database().await;
     let pool = db.pool();
     let fill = "insert into postrider.outbox (topic, payload) select 'sent', to_json(n) from generate_series(1, 5000) n";
@@ -156,11 +156,11 @@ async fn several_at_once_and_a_claimer_beside_them_move_each_message_once() {
 }
 
 #[tokio::test]
-async fn what_is_in_the_log_already_is_not_delivered_twice() {
+async fn messages_already_in_the_log_are_not_delivered_twice() {
     let db = database().await;
     let (pool, transport) = (db.pool(), transport(&db).await);
     let order = order(&pool).await;
-    // Published, then given up before it could be settled, then redriven: once in the current segment, once in an older one.
+    // Published, then dead before it was settled, then redriven: once in the current segment, once in an older one.
     for turned in [false, true] {
         let id = enqueue(&pool, message("sent")).await;
         let known = postrider::transport::Message::new(order.origin.mint(id), "sent", "1");
@@ -191,7 +191,7 @@ async fn a_publishing_worker_relays_and_still_publishes_what_needs_a_claim() {
         ids.insert(order.origin.mint(enqueue(&pool, message).await));
     }
     let own = enqueue(&pool, message("own")).await;
-    // Somebody subscribed to what the worker handles by itself: it keeps it all the same.
+    // There is a subscription to what the worker handles itself: the worker keeps it.
     Transport::declare(&*transport, "own", "g").await.unwrap();
     let breakers = Breakers::default();
     let publisher = Publisher::new(transport, &breakers, pool.clone(), &OUTBOX);
@@ -244,7 +244,7 @@ async fn a_transport_in_another_database_relays_nothing() {
     let transport = Arc::new(transport(&there).await);
     let pool = here.pool();
     enqueue(&pool, message("sent")).await;
-    // Were it relayed, it would be looked for over there.
+    // If it were relayed, it would be searched for there.
     let elsewhere = enqueue(&there.pool(), message("sent")).await;
     let breakers = Breakers::default();
     let publisher = Publisher::new(transport, &breakers, pool.clone(), &OUTBOX);
@@ -262,12 +262,12 @@ async fn a_transport_in_another_database_relays_nothing() {
     assert_eq!(count(&there.pool(), "message").await, 1);
 }
 
-/// How often this connection read the whole outbox.
+/// Number of sequential scans of the outbox on this connection.
 const WHOLE_READS: &str = "
 select seq_scan from pg_stat_xact_user_tables where relid = 'postrider.outbox'::regclass";
 
 #[tokio::test]
-async fn a_relay_that_began_with_an_empty_outbox_does_not_read_the_backlog_that_came_later() {
+async fn a_relay_that_started_with_an_empty_outbox_does_not_scan_a_later_backlog() {
     let db = database().await;
     transport(&db).await;
     let mut connection = db.connect().await;

@@ -1,4 +1,4 @@
-//! A migrated database each, and a server of one's own for those that stop it.
+//! A migrated database per test, and a private server for tests that stop it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,12 +26,12 @@ pub async fn migrate(connection: &mut PgConnection) -> Result<(), MigrateError> 
         .map(drop)
 }
 
-/// A database with the engine's schema.
+/// A database with Postrider's schema.
 pub async fn database() -> TestDb {
     TestDb::from_template("engine", migrate).await
 }
 
-/// As another process would have it.
+/// A pool as another process would have.
 pub fn pool(options: PgConnectOptions) -> PgPool {
     PgPoolOptions::new()
         .max_connections(5)
@@ -78,7 +78,7 @@ impl Harness for Shared {
     }
 }
 
-/// A server of its own, which can be stopped.
+/// A private server that can be stopped.
 pub struct Private {
     dir: TempDir,
     options: PgConnectOptions,

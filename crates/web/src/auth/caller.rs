@@ -1,4 +1,4 @@
-//! The caller of a request, as the rest of the program sees it.
+//! The caller of a request.
 
 use std::sync::Arc;
 
@@ -10,8 +10,7 @@ use super::{Authentication, Scope, Scopes, Tokens};
 use crate::error_code::codes;
 use crate::problem::Problem;
 
-/// Who calls: what audit entries name and scopes are asked of. As an extractor it refuses callers
-/// who are not known.
+/// The authenticated caller, as named in audit entries. As an extractor it rejects unauthenticated requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     name: Arc<str>,
@@ -19,8 +18,8 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// A caller of this name. A layer outside the shell that knows callers by other means than
-    /// tokens (a console session) puts one into the request's extensions.
+    /// A caller with this name. An outer layer that authenticates by other means than tokens (a console session) puts one into the
+    /// request's extensions.
     #[must_use]
     pub fn new(name: &str, scopes: Scopes) -> Self {
         Self {
@@ -29,7 +28,7 @@ impl Caller {
         }
     }
 
-    /// Anybody on this machine, when no tokens are configured.
+    /// Any caller on this machine, when no tokens are configured.
     #[must_use]
     pub fn local() -> Self {
         Self::new("local", Scopes::all())
@@ -41,17 +40,17 @@ impl Caller {
         &self.name
     }
 
-    /// What the caller may do.
+    /// The caller's scopes.
     #[must_use]
     pub fn scopes(&self) -> Scopes {
         self.scopes
     }
 
-    /// Refuses a caller without the scope.
+    /// Rejects a caller without the scope.
     ///
     /// # Errors
-    /// 403, naming the scope that is needed.
-    pub fn must_have(&self, scope: Scope) -> Result<(), Problem> {
+    /// 403 with the required scope.
+    pub fn require_scope(&self, scope: Scope) -> Result<(), Problem> {
         if self.scopes.contains(scope) {
             return Ok(());
         }
@@ -81,15 +80,15 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         let known = parts.extensions.get::<Caller>().cloned();
-        known.ok_or_else(|| refusal(&Authentication::Missing))
+        known.ok_or_else(|| unauthorized(&Authentication::Missing))
     }
 }
 
-/// The 401 answer.
-pub(super) fn refusal(authentication: &Authentication) -> Problem {
+/// The 401 response.
+pub(super) fn unauthorized(authentication: &Authentication) -> Problem {
     let (detail, challenge) = match authentication {
         Authentication::Invalid => (
-            "The Authorization header holds no valid token: check that it reads `Bearer <token>` and that the token is configured here.",
+            "The Authorization header has no valid token: check that it reads `Bearer <token>` and that the token is configured here.",
             r#"Bearer realm="postrider", error="invalid_token""#,
         ),
         Authentication::Missing | Authentication::Known(_) => (
@@ -103,34 +102,34 @@ pub(super) fn refusal(authentication: &Authentication) -> Problem {
     )
 }
 
-/// What the authentication layer goes by.
+/// Authenticates requests.
 #[derive(Debug, Clone)]
-pub(crate) struct Doorkeeper {
+pub(crate) struct Authenticator {
     pub tokens: Arc<Tokens>,
     pub open: Arc<[String]>,
 }
 
-impl Doorkeeper {
-    /// Open routes by their pattern. Unknown paths are open too: their answer says nothing.
-    fn lets_anybody_in(&self, request: &Request) -> bool {
+impl Authenticator {
+    /// Is the route open? By pattern; unknown paths are open, too, because their response reveals nothing.
+    fn is_open(&self, request: &Request) -> bool {
         match request.extensions().get::<MatchedPath>() {
             Some(path) => self.open.iter().any(|open| open == path.as_str()),
             None => true,
         }
     }
 
-    /// Finds out who calls, tells the request, and refuses strangers on routes that are not open.
-    pub(crate) fn introduce(&self, request: &mut Request) -> Result<Option<Caller>, Problem> {
+    /// Adds the caller to the request's extensions. Rejects unauthenticated requests unless the route is open.
+    pub(crate) fn authenticate(&self, request: &mut Request) -> Result<Option<Caller>, Problem> {
         let caller = match self.tokens.authenticate(request.headers()) {
             Authentication::Known(caller) => Some(caller),
             unknown => {
-                // A layer further out may have known the caller by other means.
-                let introduced = request.extensions().get::<Caller>().cloned();
-                let introduced = introduced.filter(|_| unknown == Authentication::Missing);
-                if introduced.is_none() && !self.lets_anybody_in(request) {
-                    return Err(refusal(&unknown));
+                // An outer layer may have authenticated the caller by other means.
+                let provided = request.extensions().get::<Caller>().cloned();
+                let provided = provided.filter(|_| unknown == Authentication::Missing);
+                if provided.is_none() && !self.is_open(request) {
+                    return Err(unauthorized(&unknown));
                 }
-                introduced
+                provided
             }
         };
         request.extensions_mut().remove::<Caller>();

@@ -1,9 +1,8 @@
-//! An open server on loopback, and the web pages that would like to use it.
+//! Protects a server without tokens on loopback from web pages in a local browser.
 //!
-//! Without tokens the only guard is that callers must be on this machine, and a browser on this
-//! machine runs pages from everywhere. A page can make its own name resolve to 127.0.0.1 (DNS
-//! rebinding) or post across origins. The first shows in `Host`, the second in `Origin` and
-//! `Sec-Fetch-Site`; a browser cannot be made to leave out or forge any of them.
+//! Without tokens the only protection is that callers must be on this machine, but a browser on this machine runs pages from
+//! everywhere. A page can make its own name resolve to 127.0.0.1 (DNS rebinding) or post across origins. The first shows in
+//! `Host`, the second in `Origin` and `Sec-Fetch-Site`; a page can't make a browser omit or forge any of them.
 
 use std::net::IpAddr;
 
@@ -14,9 +13,9 @@ use http::{HeaderMap, header};
 use crate::error_code::codes;
 use crate::problem::Problem;
 
-/// Refuses what a web page of another origin sent. Applied only where no tokens are configured.
-pub(crate) fn inspect(request: &Request) -> Result<(), Problem> {
-    // Programs may leave Host out; browsers cannot.
+/// Rejects requests from web pages of another origin. Applied only if no tokens are configured.
+pub(crate) fn check(request: &Request) -> Result<(), Problem> {
+    // Programs may omit Host; browsers can't.
     let hosts = request.headers().get_all(header::HOST);
     for host in hosts {
         let authority = host.to_str().ok().and_then(|host| host.parse().ok());
@@ -31,13 +30,13 @@ pub(crate) fn inspect(request: &Request) -> Result<(), Problem> {
     if !request.method().is_safe() && is_cross_origin(request.headers()) {
         return Err(Problem::new(
             &codes::CROSS_ORIGIN,
-            "A page of another origin sent this request. Without tokens only pages of this server may act on it: configure tokens to call it from elsewhere.",
+            "A page of another origin sent this request. Without tokens only this server's own pages may change anything: configure tokens to call it from elsewhere.",
         ));
     }
     Ok(())
 }
 
-/// Whether an address names this machine whatever DNS says: `localhost` (RFC 6761) or a loopback IP.
+/// Whether an authority is this machine regardless of DNS: `localhost` (RFC 6761) or a loopback IP.
 #[must_use]
 pub fn is_loopback(authority: &Authority) -> bool {
     let host = authority.host().trim_end_matches('.').to_ascii_lowercase();

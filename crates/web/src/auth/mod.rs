@@ -1,9 +1,8 @@
-//! Who calls, and what they may do.
+//! Authentication and authorization.
 //!
-//! With tokens configured, every route needs a valid one except those listed as open, and
-//! [`require`] asks for a scope on top. Forgetting `require` therefore never opens a route to the
-//! world. Without tokens (the program then listens on loopback only) every caller has every scope,
-//! and [`loopback`] keeps web pages from using a browser on this machine as their hand.
+//! With tokens configured, every route needs a valid one except those listed as open, and [`require`] demands a scope in
+//! addition. So a forgotten `require` never makes a route public. Without tokens (the program then listens on loopback only)
+//! every caller has every scope, and [`loopback`] keeps web pages from acting through a browser on this machine.
 
 mod caller;
 pub mod loopback;
@@ -12,9 +11,9 @@ mod scope;
 mod session_cookie;
 mod token;
 
+pub(crate) use caller::Authenticator;
 pub use caller::Caller;
-pub(crate) use caller::Doorkeeper;
-pub use require::{Require, Required, require};
+pub use require::{RequireLayer, RequireService, require};
 pub use scope::{Scope, Scopes, UnknownScope};
-pub use session_cookie::Visit;
+pub use session_cookie::SessionSecret;
 pub use token::{Authentication, NewToken, Token, TokenError, Tokens};

@@ -1,4 +1,4 @@
-//! A scope as the price of a route.
+//! A layer that requires a scope.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -9,39 +9,39 @@ use axum::response::{IntoResponse, Response};
 use futures_util::future::Either;
 use tower::{Layer, Service};
 
-use super::caller::refusal;
+use super::caller::unauthorized;
 use super::{Authentication, Caller, Scope};
 
-/// Lets only callers with the scope through:
+/// Lets only callers with this scope through:
 /// `router.route_layer(require(Scope::Submit))`, on axum's and utoipa's routers alike.
 #[must_use]
-pub fn require(scope: Scope) -> Require {
-    Require(scope)
+pub fn require(scope: Scope) -> RequireLayer {
+    RequireLayer(scope)
 }
 
-/// The layer made by [`require`].
+/// The layer of [`require`].
 #[derive(Debug, Clone, Copy)]
-pub struct Require(Scope);
+pub struct RequireLayer(Scope);
 
-impl<S> Layer<S> for Require {
-    type Service = Required<S>;
+impl<S> Layer<S> for RequireLayer {
+    type Service = RequireService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Required {
+        RequireService {
             scope: self.0,
             inner,
         }
     }
 }
 
-/// The service made by [`require`].
+/// The service of [`require`].
 #[derive(Debug, Clone)]
-pub struct Required<S> {
+pub struct RequireService<S> {
     scope: Scope,
     inner: S,
 }
 
-impl<S> Service<Request> for Required<S>
+impl<S> Service<Request> for RequireService<S>
 where
     S: Service<Request, Response = Response, Error = Infallible>,
 {
@@ -55,9 +55,9 @@ where
 
     fn call(&mut self, request: Request) -> Self::Future {
         let allowed = match request.extensions().get::<Caller>() {
-            Some(caller) => caller.must_have(self.scope),
-            // Also where the shell is missing: closed is the safe mistake.
-            None => Err(refusal(&Authentication::Missing)),
+            Some(caller) => caller.require_scope(self.scope),
+            // Also if the middleware is missing: closed is the safe default.
+            None => Err(unauthorized(&Authentication::Missing)),
         };
         match allowed {
             Ok(()) => Either::Right(self.inner.call(request)),

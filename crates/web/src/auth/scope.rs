@@ -1,4 +1,4 @@
-//! The four things that a token can allow.
+//! The scopes that a token can have.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,13 +12,13 @@ use utoipa::ToSchema;
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// Hand in work.
+    /// Submit work.
     Submit,
-    /// See work and its results.
+    /// Read work and its results.
     Read,
     /// Redrive, archive, cancel, pause.
     Operate,
-    /// Speak as a part of the system itself.
+    /// Act as a component of the system.
     Internal,
 }
 
@@ -26,7 +26,7 @@ impl Scope {
     /// All four.
     pub const ALL: [Scope; 4] = [Scope::Submit, Scope::Read, Scope::Operate, Scope::Internal];
 
-    /// The scope's name in configuration and answers.
+    /// The scope's name in configuration and responses.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -48,7 +48,7 @@ impl fmt::Display for Scope {
     }
 }
 
-/// A name that is no scope.
+/// The name is not a scope.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a scope: use submit, read, operate or internal")]
 pub struct UnknownScope(String);
@@ -81,7 +81,7 @@ impl Scopes {
         self.0 & scope.bit() != 0
     }
 
-    /// Whether nothing is in the set.
+    /// Whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
@@ -101,8 +101,8 @@ impl FromIterator<Scope> for Scopes {
 
 impl fmt::Display for Scopes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, scope) in self.iter().enumerate() {
-            let space = if place == 0 { "" } else { " " };
+        for (index, scope) in self.iter().enumerate() {
+            let space = if index == 0 { "" } else { " " };
             write!(f, "{space}{scope}")?;
         }
         Ok(())

@@ -1,7 +1,7 @@
-//! A browser's visit: a random secret in a cookie, from which everything else about it is derived.
+//! A browser session: a random secret in a cookie, from which everything else is derived.
 //!
-//! Whoever stores a session keeps [`Visit::id`], a hash, so that nobody who reads the store can take a session over. A
-//! form carries [`Visit::form_token`], another hash: a page of another origin can't read the cookie and so can't make it.
+//! The session store keeps only [`SessionSecret::id`], a hash, so that reading the store isn't enough to hijack a session. A form
+//! contains [`SessionSecret::form_token`], another hash: a page of another origin can't read the cookie, so it can't forge it.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,19 +15,19 @@ use subtle::ConstantTimeEq;
 /// The secret's length as text: 32 bytes in base64url.
 const LENGTH: usize = 43;
 
-/// The secret of one visit.
+/// The secret of one browser session.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Visit(String);
+pub struct SessionSecret(String);
 
-impl Visit {
-    /// A new one that nobody can guess.
+impl SessionSecret {
+    /// A new random secret.
     #[must_use]
     pub fn generate() -> Self {
         let bytes: [u8; 32] = rand::random();
         Self(URL_SAFE_NO_PAD.encode(bytes))
     }
 
-    /// The one in the cookie of this name, if the browser sent one that we could have made.
+    /// The secret in the cookie with this name, if it's well-formed.
     #[must_use]
     pub fn from_cookie(headers: &HeaderMap, name: &str) -> Option<Self> {
         headers
@@ -40,35 +40,35 @@ impl Visit {
             .map(|(_, value)| Self(value.to_owned()))
     }
 
-    /// What a store knows it by.
+    /// The session's key in a store.
     #[must_use]
     pub fn id(&self) -> [u8; 32] {
         self.derive("session")
     }
 
-    /// What a form of this visit carries.
+    /// The token that forms of this session contain.
     #[must_use]
     pub fn form_token(&self) -> String {
         URL_SAFE_NO_PAD.encode(self.derive("form"))
     }
 
-    /// Was this form made for this visit?
+    /// Does this token belong to a form of this session?
     #[must_use]
-    pub fn made(&self, form_token: &str) -> bool {
+    pub fn verify_form_token(&self, form_token: &str) -> bool {
         let own = self.form_token();
         own.as_bytes().ct_eq(form_token.as_bytes()).into()
     }
 
-    /// The header that gives the browser its secret: out of reach for scripts, and sent only from our own pages.
+    /// The `Set-Cookie` header: inaccessible to scripts, and sent only from our own pages.
     #[must_use]
-    pub fn cookie(&self, name: &str, lasts: Duration, secure: bool) -> HeaderValue {
-        header_of(name, &self.0, lasts.as_secs(), secure)
+    pub fn cookie(&self, name: &str, lifetime: Duration, secure: bool) -> HeaderValue {
+        set_cookie(name, &self.0, lifetime.as_secs(), secure)
     }
 
-    /// The header that makes the browser forget its secret.
+    /// The `Set-Cookie` header that deletes the cookie.
     #[must_use]
-    pub fn forget(name: &str, secure: bool) -> HeaderValue {
-        header_of(name, "", 0, secure)
+    pub fn clear_cookie(name: &str, secure: bool) -> HeaderValue {
+        set_cookie(name, "", 0, secure)
     }
 
     fn derive(&self, purpose: &str) -> [u8; 32] {
@@ -80,9 +80,9 @@ impl Visit {
     }
 }
 
-impl fmt::Debug for Visit {
+impl fmt::Debug for SessionSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Visit(hidden)")
+        f.write_str("SessionSecret(hidden)")
     }
 }
 
@@ -91,11 +91,11 @@ fn is_secret(value: &str) -> bool {
     value.len() == LENGTH && value.bytes().all(plain)
 }
 
-fn header_of(name: &str, value: &str, seconds: u64, secure: bool) -> HeaderValue {
+fn set_cookie(name: &str, value: &str, seconds: u64, secure: bool) -> HeaderValue {
     let secure = if secure { "; Secure" } else { "" };
     let text =
         format!("{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}");
-    // Names are constants and secrets are base64: this is always a header.
+    // Names are constants and secrets are base64: always a valid header.
     HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
@@ -108,21 +108,21 @@ mod tests {
     }
 
     #[test]
-    fn a_visit_comes_back_from_its_cookie_among_others() {
-        let visit = Visit::generate();
-        let cookie = visit.cookie("visit", Duration::from_secs(60), true);
+    fn a_secret_is_read_from_its_cookie_among_others() {
+        let session = SessionSecret::generate();
+        let cookie = session.cookie("session", Duration::from_secs(60), true);
         let cookie = cookie.to_str().expect("text");
         for wanted in ["HttpOnly", "SameSite=Strict", "Secure", "Max-Age=60"] {
             assert!(cookie.contains(wanted), "{cookie}");
         }
         let pair = cookie.split(';').next().expect("a pair");
         let sent = headers(&format!("other=1; {pair}; more=2"));
-        assert_eq!(Visit::from_cookie(&sent, "visit"), Some(visit));
-        assert_eq!(Visit::from_cookie(&sent, "vis"), None);
+        assert_eq!(SessionSecret::from_cookie(&sent, "session"), Some(session));
+        assert_eq!(SessionSecret::from_cookie(&sent, "vis"), None);
     }
 
     #[test]
-    fn what_we_could_not_have_made_is_no_visit() {
+    fn a_malformed_cookie_is_ignored() {
         for value in [
             "",
             "short",
@@ -130,20 +130,24 @@ mod tests {
             &"é".repeat(22),
             &"=".repeat(43),
         ] {
-            let Ok(cookie) = format!("visit={value}").parse() else {
+            let Ok(cookie) = format!("session={value}").parse() else {
                 continue;
             };
             let sent = HeaderMap::from_iter([(header::COOKIE, cookie)]);
-            assert_eq!(Visit::from_cookie(&sent, "visit"), None, "{value}");
+            assert_eq!(
+                SessionSecret::from_cookie(&sent, "session"),
+                None,
+                "{value}"
+            );
         }
     }
 
     #[test]
     fn a_form_belongs_to_one_visit_and_tells_nothing_of_it() {
-        let (one, other) = (Visit::generate(), Visit::generate());
-        assert!(one.made(&one.form_token()));
-        assert!(!one.made(&other.form_token()));
-        assert!(!one.made(""));
+        let (one, other) = (SessionSecret::generate(), SessionSecret::generate());
+        assert!(one.verify_form_token(&one.form_token()));
+        assert!(!one.verify_form_token(&other.form_token()));
+        assert!(!one.verify_form_token(""));
         assert_ne!(one.form_token(), URL_SAFE_NO_PAD.encode(one.id()));
         assert!(!one.form_token().contains(&one.0));
     }

@@ -1,7 +1,6 @@
-//! Bearer tokens: only their hashes are known here.
+//! Bearer tokens, of which only hashes are stored.
 //!
-//! A token is 32 random bytes, so a plain SHA-256 of it cannot be guessed back; a slow password
-//! hash would only make every request slow.
+//! A token is 32 random bytes, so its plain SHA-256 can't be reversed; a slow password hash would only slow down every request.
 
 use std::fmt;
 
@@ -15,9 +14,9 @@ use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 use super::{Caller, Scope, Scopes};
 
 const PREFIX: &str = "pt_";
-const LONGEST: usize = 512;
+const MAX_LENGTH: usize = 512;
 
-/// What is wrong with a configured token.
+/// Why a configured token is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// The name is empty or unprintable.
@@ -28,7 +27,7 @@ pub enum TokenError {
         "the sha256 of token `{0}` must be 64 hexadecimal digits: the hash, not the token itself"
     )]
     Hash(String),
-    /// The token allows nothing.
+    /// The token has no scopes.
     #[error("token `{0}` has no scopes: give it some of submit, read, operate, internal")]
     NoScopes(String),
     /// Two tokens share a name.
@@ -65,10 +64,10 @@ impl TryFrom<Configured> for Token {
 }
 
 impl Token {
-    /// A token by its name, the hexadecimal SHA-256 of its text, and what it allows.
+    /// A token with this name, the hexadecimal SHA-256 of its text, and its scopes.
     ///
     /// # Errors
-    /// When one of the three cannot be used.
+    /// If one of the three is invalid.
     pub fn new(name: impl Into<String>, sha256: &str, scopes: Scopes) -> Result<Self, TokenError> {
         let name = name.into();
         let printable = name.chars().all(|c| !c.is_control());
@@ -95,19 +94,19 @@ impl Token {
         &self.name
     }
 
-    /// What the token allows.
+    /// The token's scopes.
     #[must_use]
     pub fn scopes(&self) -> Scopes {
         self.scopes
     }
 
-    /// Tells this token from all others and is good for nothing else: the hash of its hash.
+    /// Identifies this token without being usable as one: the hash of its hash.
     #[must_use]
     pub fn fingerprint(&self) -> [u8; 32] {
         Sha256::digest(self.sha256).into()
     }
 
-    /// Whoever shows it.
+    /// The caller that presents it.
     #[must_use]
     pub fn caller(&self) -> Caller {
         Caller::new(&self.name, self.scopes)
@@ -123,7 +122,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// A token that was just made. The secret is shown once and kept nowhere.
+/// A new token. The secret is shown once and stored nowhere.
 pub struct NewToken {
     secret: String,
 }
@@ -138,13 +137,13 @@ impl NewToken {
         }
     }
 
-    /// What the caller sends.
+    /// The text that the caller sends.
     #[must_use]
     pub fn secret(&self) -> &str {
         &self.secret
     }
 
-    /// What the configuration holds: SHA-256 in hexadecimal.
+    /// The hash for the configuration: SHA-256 in hexadecimal.
     #[must_use]
     pub fn sha256(&self) -> String {
         hex::encode(hash(&self.secret))
@@ -161,18 +160,18 @@ fn hash(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
 }
 
-/// What a request's credentials amount to.
+/// The result of authentication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Authentication {
     /// A configured caller.
     Known(Caller),
-    /// No credentials came.
+    /// No credentials.
     Missing,
-    /// Credentials came and are not valid.
+    /// Invalid credentials.
     Invalid,
 }
 
-/// All configured tokens; none means that every caller may do everything.
+/// All configured tokens. Without any, every caller has every scope.
 #[derive(Debug, Clone, Default)]
 pub struct Tokens(Vec<Token>);
 
@@ -180,10 +179,10 @@ impl Tokens {
     /// The configured tokens.
     ///
     /// # Errors
-    /// When two of them share a name or a hash.
+    /// If two of them share a name or a hash.
     pub fn new(tokens: Vec<Token>) -> Result<Self, TokenError> {
-        for (place, token) in tokens.iter().enumerate() {
-            for earlier in &tokens[..place] {
+        for (index, token) in tokens.iter().enumerate() {
+            for earlier in &tokens[..index] {
                 if earlier.name == token.name {
                     return Err(TokenError::SameName(token.name.clone()));
                 }
@@ -202,8 +201,7 @@ impl Tokens {
         self.0.is_empty()
     }
 
-    /// Judges a request's `Authorization` header. Every configured token is compared, in constant
-    /// time, whichever of them matches.
+    /// Checks a request's `Authorization` header. Compares every configured token in constant time.
     #[must_use]
     pub fn authenticate(&self, headers: &HeaderMap) -> Authentication {
         if self.is_empty() {
@@ -218,39 +216,39 @@ impl Tokens {
         let Some(presented) = value.to_str().ok().and_then(bearer) else {
             return Authentication::Invalid;
         };
-        match self.recognise(presented) {
+        match self.verify(presented) {
             Some(token) => Authentication::Known(token.caller()),
             None => Authentication::Invalid,
         }
     }
 
-    /// The token of this text. Every configured token is compared, in constant time.
+    /// The token with this text. Compares every configured token in constant time.
     #[must_use]
-    pub fn recognise(&self, presented: &str) -> Option<&Token> {
+    pub fn verify(&self, presented: &str) -> Option<&Token> {
         self.find(&hash(presented))
     }
 
-    /// The token of this [`Token::fingerprint`], as long as it is configured.
+    /// The token with this [`Token::fingerprint`], if it's still configured.
     #[must_use]
-    pub fn with_fingerprint(&self, fingerprint: &[u8]) -> Option<&Token> {
+    pub fn by_fingerprint(&self, fingerprint: &[u8]) -> Option<&Token> {
         self.0
             .iter()
             .find(|token| token.fingerprint() == fingerprint)
     }
 
     fn find(&self, presented: &[u8; 32]) -> Option<&Token> {
-        let mut place = u64::MAX;
+        let mut index = u64::MAX;
         for (candidate, token) in (0_u64..).zip(&self.0) {
             let same: Choice = token.sha256.ct_eq(presented);
-            place.conditional_assign(&candidate, same);
+            index.conditional_assign(&candidate, same);
         }
-        self.0.get(usize::try_from(place).ok()?)
+        self.0.get(usize::try_from(index).ok()?)
     }
 }
 
 fn bearer(value: &str) -> Option<&str> {
     let (scheme, token) = value.split_once(' ')?;
     let token = token.trim();
-    let usable = scheme.eq_ignore_ascii_case("bearer") && (1..=LONGEST).contains(&token.len());
+    let usable = scheme.eq_ignore_ascii_case("bearer") && (1..=MAX_LENGTH).contains(&token.len());
     usable.then_some(token)
 }

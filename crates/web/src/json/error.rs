@@ -1,31 +1,31 @@
-//! Why a JSON text was refused, and the problem that says so.
+//! Why a JSON text is invalid, and the problem that says so.
 
 use super::pointer::Pointer;
 use crate::error_code::{ErrorCode, codes};
 use crate::problem::Problem;
 
-/// The longest reason that is passed on: serde quotes the value that it found.
-const LONGEST_REASON: usize = 300;
+/// Maximum length of a reason in characters: serde quotes the value that it found.
+const MAX_REASON_LENGTH: usize = 300;
 
-/// Where a refused character stands.
+/// Where an invalid character is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Within {
+pub enum Location {
     /// In a string at the pointer.
     Value,
     /// In a key of the object at the pointer.
     Key,
 }
 
-impl std::fmt::Display for Within {
+impl std::fmt::Display for Location {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Within::Value => "the string at",
-            Within::Key => "a key of the object at",
+            Location::Value => "the string at",
+            Location::Key => "a key of the object at",
         })
     }
 }
 
-/// Why a JSON text was refused.
+/// Why a JSON text is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
     /// Longer than the limit.
@@ -37,7 +37,7 @@ pub enum JsonError {
     /// Not UTF-8.
     #[error("the JSON text is not UTF-8: the byte at offset {offset} is invalid")]
     NotUtf8 {
-        /// The first byte that is wrong.
+        /// Offset of the first invalid byte.
         offset: usize,
     },
     /// Not JSON.
@@ -53,7 +53,7 @@ pub enum JsonError {
     /// Nested deeper than the limit.
     #[error("the nesting at {pointer} is deeper than the limit of {limit}")]
     TooDeep {
-        /// Where the limit was passed.
+        /// Where the limit was exceeded.
         pointer: Pointer,
         /// The limit.
         limit: usize,
@@ -61,43 +61,43 @@ pub enum JsonError {
     /// The same key twice in one object.
     #[error("the key at {pointer} occurs twice in its object")]
     DuplicateKey {
-        /// The key's place.
+        /// The key.
         pointer: Pointer,
     },
-    /// `\u0000`, which PostgreSQL cannot store.
-    #[error("{within} {pointer} holds \\u0000, which cannot be stored")]
+    /// `\u0000`, which PostgreSQL can't store.
+    #[error("{location} {pointer} contains \\u0000, which can't be stored")]
     Nul {
         /// In a string or in a key.
-        within: Within,
-        /// The place.
+        location: Location,
+        /// Its position.
         pointer: Pointer,
     },
     /// Half of a surrogate pair, which is not a character.
-    #[error("{within} {pointer} holds half of a surrogate pair, which is not a character")]
+    #[error("{location} {pointer} contains half of a surrogate pair, which is not a character")]
     LoneSurrogate {
         /// In a string or in a key.
-        within: Within,
-        /// The place.
+        location: Location,
+        /// Its position.
         pointer: Pointer,
     },
-    /// A number that would change when read.
-    #[error("the number at {pointer} cannot be kept exactly: send it as a string")]
+    /// A number that would lose precision.
+    #[error("the number at {pointer} can't be stored exactly: send it as a string")]
     InexactNumber {
-        /// The number's place.
+        /// The number.
         pointer: Pointer,
     },
-    /// Fields that nobody would read.
+    /// Unknown fields.
     #[error("{} unknown: {}", if fields.len() == 1 { "a field is" } else { "some fields are" }, join(fields))]
     UnknownFields {
-        /// Their places.
+        /// The fields.
         fields: Vec<Pointer>,
     },
-    /// Well-formed, and not what the route takes.
+    /// Well-formed, but doesn't match the schema.
     #[error("{reason} (at {pointer})")]
     Shape {
-        /// The value's place.
+        /// The value.
         pointer: Pointer,
-        /// What serde says.
+        /// The deserializer's message.
         reason: String,
     },
 }
@@ -107,16 +107,16 @@ fn join(fields: &[Pointer]) -> String {
     texts.join(", ")
 }
 
-/// serde's message without its position, which names a byte where the pointer names a field.
+/// serde's message without its position: the pointer says which field it is.
 pub(super) fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let position = format!(" at line {} column {}", error.line(), error.column());
     shorten(text.strip_suffix(&position).unwrap_or(&text))
 }
 
-/// Cuts a message that quotes the client's own input.
+/// Truncates a message that quotes the client's input.
 pub(crate) fn shorten(text: &str) -> String {
-    match text.char_indices().nth(LONGEST_REASON) {
+    match text.char_indices().nth(MAX_REASON_LENGTH) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
@@ -139,7 +139,7 @@ impl JsonError {
 
 impl From<JsonError> for Problem {
     fn from(error: JsonError) -> Self {
-        let problem = Problem::new(error.code(), format!("The body was refused: {error}."));
+        let problem = Problem::new(error.code(), format!("The body is invalid: {error}."));
         match &error {
             JsonError::TooLarge { limit } => problem.with("limit", *limit),
             JsonError::Syntax { line, column, .. } => {
@@ -150,12 +150,12 @@ impl From<JsonError> for Problem {
                 .with("limit", *limit)
                 .field(pointer.as_str(), "nested too deeply"),
             JsonError::DuplicateKey { pointer } => problem.field(pointer.as_str(), "duplicate key"),
-            JsonError::Nul { pointer, .. } => problem.field(pointer.as_str(), "holds \\u0000"),
+            JsonError::Nul { pointer, .. } => problem.field(pointer.as_str(), "contains \\u0000"),
             JsonError::LoneSurrogate { pointer, .. } => {
                 problem.field(pointer.as_str(), "holds a lone surrogate")
             }
             JsonError::InexactNumber { pointer } => {
-                problem.field(pointer.as_str(), "cannot be kept exactly")
+                problem.field(pointer.as_str(), "can't be stored exactly")
             }
             JsonError::UnknownFields { fields } => fields.iter().fold(problem, |problem, f| {
                 problem.field(f.as_str(), "unknown field")

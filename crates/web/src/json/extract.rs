@@ -21,7 +21,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
         expect_json(request.headers())?;
         let limits = Limits {
-            max_bytes: body::limit_of(&request),
+            max_bytes: body::request_limit(&request),
             ..Limits::default()
         };
         let bytes = body::read(request).await?;

@@ -1,10 +1,9 @@
-//! Strict JSON: what is accepted means one thing only, and PostgreSQL can store it.
+//! Strict JSON: accepted text is unambiguous, and PostgreSQL can store it.
 //!
-//! The first pass ([`check`]) reads the bytes once without building anything and refuses invalid
-//! UTF-8 and syntax (with line and column), duplicate keys, deep nesting, `\u0000`, lone surrogates
-//! and numbers that a double would change (each with the JSON pointer of the place). The second
-//! pass hands the bytes to serde and reports unknown fields, wrong types (an array for an object
-//! among them) and missing fields with their pointer. Memory is bounded by the body's size and the depth limit.
+//! The first pass ([`check`]) scans the bytes once without building values. It rejects invalid UTF-8 and syntax (with line and
+//! column), and duplicate keys, deep nesting, `\u0000`, lone surrogates and numbers that a double can't represent (with the JSON
+//! pointer). The second pass deserializes with serde and reports unknown fields, wrong types (including an array for an object)
+//! and missing fields with their pointer. Memory is bounded by the body's size and the depth limit.
 
 mod error;
 mod extract;
@@ -14,30 +13,29 @@ mod pointer;
 mod scan;
 
 pub(crate) use error::shorten;
-pub use error::{JsonError, Within};
+pub use error::{JsonError, Location};
 pub use extract::Json;
 
-use objects::Objects;
+use objects::StrictObjects;
 use serde::de::DeserializeOwned;
 
 pub use pointer::Pointer;
 
-/// No text nested deeper than this can be read at all: serde_json's own guard is one above.
+/// Upper bound of [`Limits::max_depth`]: serde_json's own limit is one above.
 pub const MAX_DEPTH: usize = 127;
 
-/// How many unknown fields one answer lists.
-const LISTED: usize = 20;
+/// Maximum number of unknown fields in one problem.
+const MAX_UNKNOWN_FIELDS: usize = 20;
 
-/// What a JSON text may be like.
+/// Limits of a JSON text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest text, in bytes.
+    /// Maximum size in bytes.
     pub max_bytes: usize,
-    /// The deepest nesting of arrays and objects; capped at [`MAX_DEPTH`].
+    /// Maximum nesting of arrays and objects; at most [`MAX_DEPTH`].
     pub max_depth: usize,
-    /// Whether numbers that neither a 64-bit integer nor a double holds exactly are let through:
-    /// only for types that keep a number's text.
-    pub any_number: bool,
+    /// Accept numbers that neither a 64-bit integer nor a double represents exactly. Only for types that keep a number's text.
+    pub allow_inexact_numbers: bool,
 }
 
 impl Default for Limits {
@@ -45,7 +43,7 @@ impl Default for Limits {
         Self {
             max_bytes: 1024 * 1024,
             max_depth: 64,
-            any_number: false,
+            allow_inexact_numbers: false,
         }
     }
 }
@@ -53,7 +51,7 @@ impl Default for Limits {
 /// Validates without building a value.
 ///
 /// # Errors
-/// Says what is wrong and where.
+/// What is wrong, and where.
 pub fn check(bytes: &[u8], limits: &Limits) -> Result<(), JsonError> {
     if bytes.len() > limits.max_bytes {
         return Err(JsonError::TooLarge {
@@ -66,31 +64,30 @@ pub fn check(bytes: &[u8], limits: &Limits) -> Result<(), JsonError> {
     scan::scan(text, limits)
 }
 
-/// Validates, then deserialises. Fields that the type does not know are refused wherever serde
-/// tells them apart; inside untagged or internally tagged enums and beside `flatten` that needs
-/// `#[serde(deny_unknown_fields)]` on the type itself.
+/// Validates, then deserializes. Rejects unknown fields wherever serde reports them; inside untagged or internally tagged enums
+/// and next to `flatten`, the type itself needs `#[serde(deny_unknown_fields)]`.
 ///
 /// # Errors
-/// Says what is wrong and where.
+/// What is wrong, and where.
 pub fn parse<T: DeserializeOwned>(bytes: &[u8], limits: &Limits) -> Result<T, JsonError> {
     check(bytes, limits)?;
-    // Where it goes wrong is looked for only when it does: keeping track costs as much as reading.
+    // Tracking the position costs as much as deserializing, so it's done only after an error.
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let mut known = true;
-    match serde_ignored::deserialize(Objects(&mut json), |_| known = false) {
+    match serde_ignored::deserialize(StrictObjects(&mut json), |_| known = false) {
         Ok(value) if known => Ok(value),
-        _ => explain(bytes),
+        _ => find_errors(bytes),
     }
 }
 
-/// Reads again, and says which fields are wrong.
-fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JsonError> {
+/// Deserializes again with tracking, to say which fields are wrong.
+fn find_errors<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JsonError> {
     let mut unknown = Vec::new();
     let mut track = serde_path_to_error::Track::new();
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let tracked = serde_path_to_error::Deserializer::new(&mut json, &mut track);
-    let value = serde_ignored::deserialize(Objects(tracked), |path| {
-        if unknown.len() < LISTED {
+    let value = serde_ignored::deserialize(StrictObjects(tracked), |path| {
+        if unknown.len() < MAX_UNKNOWN_FIELDS {
             unknown.push(Pointer::from(&path));
         }
     });

@@ -1,43 +1,43 @@
-//! Objects are written as objects.
+//! A struct must be written as an object.
 //!
-//! Left to itself serde reads a struct from an array as well, field by field: `["acc-1", "12.50"]` would pay, whatever order
-//! its writer had in mind, and no field could be unknown. This stands between the JSON text and serde, and where a struct is
-//! wanted it refuses an array.
+//! By default serde also reads a struct from an array, field by field: `["acc-1", "12.50"]` would be a payment, whatever order
+//! its writer had in mind, and no field could be unknown. This deserializer wraps another one and rejects an array for a
+//! struct.
 
 use serde::de::{
     DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, Unexpected,
     VariantAccess, Visitor,
 };
 
-/// What is read through it has its objects as objects.
-pub(super) struct Objects<D>(pub D);
+/// A deserializer (and access) that rejects arrays for structs, at every depth.
+pub(super) struct StrictObjects<D>(pub D);
 
-/// The same for a value whose type is not known yet.
-struct Seed<S>(S);
+/// The same for a seed.
+struct StrictSeed<S>(S);
 
-/// Passes on what is read, with the values inside it watched as well.
-struct Watched<V> {
+/// Forwards to the visitor, with nested values wrapped, too.
+struct StrictVisitor<V> {
     visitor: V,
-    /// A struct is wanted.
-    object: bool,
+    /// A struct is expected.
+    expects_object: bool,
 }
 
-fn watched<V>(visitor: V) -> Watched<V> {
-    Watched {
+fn wrap<V>(visitor: V) -> StrictVisitor<V> {
+    StrictVisitor {
         visitor,
-        object: false,
+        expects_object: false,
     }
 }
 
 macro_rules! forward {
     ($($method:ident)*) => {
         $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-            self.0.$method(watched(visitor))
+            self.0.$method(wrap(visitor))
         })*
     };
 }
 
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for Objects<D> {
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for StrictObjects<D> {
     type Error = D::Error;
 
     forward! {
@@ -52,7 +52,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Objects<D> {
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_unit_struct(name, watched(visitor))
+        self.0.deserialize_unit_struct(name, wrap(visitor))
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(
@@ -60,7 +60,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Objects<D> {
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_newtype_struct(name, watched(visitor))
+        self.0.deserialize_newtype_struct(name, wrap(visitor))
     }
 
     fn deserialize_tuple<V: Visitor<'de>>(
@@ -68,7 +68,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Objects<D> {
         len: usize,
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_tuple(len, watched(visitor))
+        self.0.deserialize_tuple(len, wrap(visitor))
     }
 
     fn deserialize_tuple_struct<V: Visitor<'de>>(
@@ -77,7 +77,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Objects<D> {
         len: usize,
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_tuple_struct(name, len, watched(visitor))
+        self.0.deserialize_tuple_struct(name, len, wrap(visitor))
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -86,9 +86,14 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Objects<D> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        let object = true;
-        self.0
-            .deserialize_struct(name, fields, Watched { visitor, object })
+        self.0.deserialize_struct(
+            name,
+            fields,
+            StrictVisitor {
+                visitor,
+                expects_object: true,
+            },
+        )
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -97,7 +102,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Objects<D> {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_enum(name, variants, watched(visitor))
+        self.0.deserialize_enum(name, variants, wrap(visitor))
     }
 
     fn is_human_readable(&self) -> bool {
@@ -105,7 +110,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Objects<D> {
     }
 }
 
-macro_rules! pass_on {
+macro_rules! forward_visits {
     ($($method:ident($type:ty))*) => {
         $(fn $method<E: Error>(self, value: $type) -> Result<V::Value, E> {
             self.visitor.$method(value)
@@ -113,17 +118,17 @@ macro_rules! pass_on {
     };
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Watched<V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for StrictVisitor<V> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.object {
+        if self.expects_object {
             return f.write_str("an object");
         }
         self.visitor.expecting(f)
     }
 
-    pass_on! {
+    forward_visits! {
         visit_bool(bool) visit_i8(i8) visit_i16(i16) visit_i32(i32) visit_i64(i64) visit_i128(i128)
         visit_u8(u8) visit_u16(u16) visit_u32(u32) visit_u64(u64) visit_u128(u128) visit_f32(f32) visit_f64(f64)
         visit_char(char) visit_str(&str) visit_borrowed_str(&'de str) visit_string(String)
@@ -139,45 +144,45 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Watched<V> {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, value: D) -> Result<V::Value, D::Error> {
-        self.visitor.visit_some(Objects(value))
+        self.visitor.visit_some(StrictObjects(value))
     }
 
     fn visit_newtype_struct<D: Deserializer<'de>>(self, value: D) -> Result<V::Value, D::Error> {
-        self.visitor.visit_newtype_struct(Objects(value))
+        self.visitor.visit_newtype_struct(StrictObjects(value))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<V::Value, A::Error> {
-        if self.object {
+        if self.expects_object {
             return Err(A::Error::invalid_type(Unexpected::Seq, &self));
         }
-        self.visitor.visit_seq(Objects(items))
+        self.visitor.visit_seq(StrictObjects(items))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<V::Value, A::Error> {
-        self.visitor.visit_map(Objects(fields))
+        self.visitor.visit_map(StrictObjects(fields))
     }
 
     fn visit_enum<A: EnumAccess<'de>>(self, variant: A) -> Result<V::Value, A::Error> {
-        self.visitor.visit_enum(Objects(variant))
+        self.visitor.visit_enum(StrictObjects(variant))
     }
 }
 
-impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Seed<S> {
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for StrictSeed<S> {
     type Value = S::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<S::Value, D::Error> {
-        self.0.deserialize(Objects(value))
+        self.0.deserialize(StrictObjects(value))
     }
 }
 
-impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Objects<A> {
+impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for StrictObjects<A> {
     type Error = A::Error;
 
     fn next_element_seed<S: DeserializeSeed<'de>>(
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, A::Error> {
-        self.0.next_element_seed(Seed(seed))
+        self.0.next_element_seed(StrictSeed(seed))
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -185,7 +190,7 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Objects<A> {
     }
 }
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for Objects<A> {
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for StrictObjects<A> {
     type Error = A::Error;
 
     fn next_key_seed<S: DeserializeSeed<'de>>(
@@ -196,7 +201,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Objects<A> {
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
-        self.0.next_value_seed(Seed(seed))
+        self.0.next_value_seed(StrictSeed(seed))
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -204,20 +209,20 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Objects<A> {
     }
 }
 
-impl<'de, A: EnumAccess<'de>> EnumAccess<'de> for Objects<A> {
+impl<'de, A: EnumAccess<'de>> EnumAccess<'de> for StrictObjects<A> {
     type Error = A::Error;
-    type Variant = Objects<A::Variant>;
+    type Variant = StrictObjects<A::Variant>;
 
     fn variant_seed<S: DeserializeSeed<'de>>(
         self,
         seed: S,
     ) -> Result<(S::Value, Self::Variant), A::Error> {
         let (value, variant) = self.0.variant_seed(seed)?;
-        Ok((value, Objects(variant)))
+        Ok((value, StrictObjects(variant)))
     }
 }
 
-impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Objects<A> {
+impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for StrictObjects<A> {
     type Error = A::Error;
 
     fn unit_variant(self) -> Result<(), A::Error> {
@@ -225,11 +230,11 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Objects<A> {
     }
 
     fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, A::Error> {
-        self.0.newtype_variant_seed(Seed(seed))
+        self.0.newtype_variant_seed(StrictSeed(seed))
     }
 
     fn tuple_variant<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, A::Error> {
-        self.0.tuple_variant(len, watched(visitor))
+        self.0.tuple_variant(len, wrap(visitor))
     }
 
     fn struct_variant<V: Visitor<'de>>(
@@ -237,7 +242,12 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Objects<A> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, A::Error> {
-        let object = true;
-        self.0.struct_variant(fields, Watched { visitor, object })
+        self.0.struct_variant(
+            fields,
+            StrictVisitor {
+                visitor,
+                expects_object: true,
+            },
+        )
     }
 }

@@ -1,11 +1,11 @@
-//! JSON pointers (RFC 6901), short enough to be put into an answer.
+//! JSON pointers (RFC 6901), truncated to fit into a response.
 
 use std::fmt;
 
-/// Longer pointers are cut: a key can be as long as the body.
-const LONGEST: usize = 256;
+/// Maximum length: a key can be as long as the body.
+const MAX_LENGTH: usize = 256;
 
-/// The place of a value in a JSON text.
+/// The position of a value in a JSON text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pointer(String);
 
@@ -16,7 +16,7 @@ impl Pointer {
         }
         self.0.push('/');
         for character in segment.chars() {
-            if self.0.len() >= LONGEST {
+            if self.0.len() >= MAX_LENGTH {
                 self.0.push('…');
                 return;
             }
@@ -66,8 +66,8 @@ impl From<&serde_ignored::Path<'_>> for Pointer {
         use serde_ignored::Path;
         match path {
             Path::Root => Pointer::default(),
-            Path::Seq { parent, index } => Pointer::below(parent, &index.to_string()),
-            Path::Map { parent, key } => Pointer::below(parent, key),
+            Path::Seq { parent, index } => Pointer::child(parent, &index.to_string()),
+            Path::Map { parent, key } => Pointer::child(parent, key),
             Path::Some { parent }
             | Path::NewtypeStruct { parent }
             | Path::NewtypeVariant { parent } => Pointer::from(*parent),
@@ -76,7 +76,7 @@ impl From<&serde_ignored::Path<'_>> for Pointer {
 }
 
 impl Pointer {
-    fn below(parent: &serde_ignored::Path<'_>, segment: &str) -> Self {
+    fn child(parent: &serde_ignored::Path<'_>, segment: &str) -> Self {
         let mut pointer = Pointer::from(parent);
         pointer.push(segment);
         pointer

@@ -1,26 +1,26 @@
-//! The first pass: one walk over the text, nothing built but the keys of the open objects.
+//! The first pass: one scan of the text that keeps only the keys of open objects.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use super::error::Within;
+use super::error::Location;
 use super::pointer::Pointer;
 use super::{JsonError, Limits, MAX_DEPTH, number};
 
-/// Refuses whatever is not JSON or not allowed.
+/// Rejects text that is not JSON or not allowed.
 pub(super) fn scan(text: &str, limits: &Limits) -> Result<(), JsonError> {
     let mut scanner = Scanner {
         text,
         at: 0,
         open: Vec::new(),
         max_depth: limits.max_depth.min(MAX_DEPTH),
-        any_number: limits.any_number,
+        allow_inexact_numbers: limits.allow_inexact_numbers,
     };
     scanner.document()
 }
 
 /// An array or object that is not closed yet.
-enum Open<'a> {
+enum Container<'a> {
     Array {
         index: usize,
     },
@@ -33,46 +33,46 @@ enum Open<'a> {
 struct Scanner<'a> {
     text: &'a str,
     at: usize,
-    open: Vec<Open<'a>>,
+    open: Vec<Container<'a>>,
     max_depth: usize,
-    any_number: bool,
+    allow_inexact_numbers: bool,
 }
 
 impl<'a> Scanner<'a> {
     fn document(&mut self) -> Result<(), JsonError> {
         loop {
             self.skip_space();
-            // An array or object that has just been opened and has something in it.
+            // A non-empty array or object was opened: its first value comes next.
             if self.value()? {
                 continue;
             }
-            // A value has ended: close what ends with it, or go on to the next one.
+            // A value has ended: close its containers, or go on to the next value.
             loop {
                 self.skip_space();
                 let next = self.peek();
                 match (self.open.last_mut(), next) {
                     (None, None) => return Ok(()),
                     (None, Some(_)) => return Err(self.syntax("expected the end of the text")),
-                    (Some(Open::Array { index }), Some(b',')) => {
+                    (Some(Container::Array { index }), Some(b',')) => {
                         *index += 1;
                         self.at += 1;
                         break;
                     }
-                    (Some(Open::Object { .. }), Some(b',')) => {
+                    (Some(Container::Object { .. }), Some(b',')) => {
                         self.at += 1;
                         self.skip_space();
                         self.key()?;
                         break;
                     }
-                    (Some(Open::Array { .. }), Some(b']'))
-                    | (Some(Open::Object { .. }), Some(b'}')) => {
+                    (Some(Container::Array { .. }), Some(b']'))
+                    | (Some(Container::Object { .. }), Some(b'}')) => {
                         self.at += 1;
                         self.open.pop();
                     }
-                    (Some(Open::Array { .. }), _) => {
+                    (Some(Container::Array { .. }), _) => {
                         return Err(self.syntax("expected `,` or `]`"));
                     }
-                    (Some(Open::Object { .. }), _) => {
+                    (Some(Container::Object { .. }), _) => {
                         return Err(self.syntax("expected `,` or `}`"));
                     }
                 }
@@ -80,12 +80,12 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Reads a scalar or an empty array or object and answers false, or opens a filled one and
-    /// answers true: its first value comes next.
+    /// Reads a scalar or an empty container and returns false, or opens a non-empty container and returns true: its first value
+    /// comes next.
     fn value(&mut self) -> Result<bool, JsonError> {
         match self.peek() {
             Some(b'{') => {
-                self.enter(Open::Object {
+                self.enter(Container::Object {
                     key: Cow::Borrowed(""),
                     seen: HashSet::new(),
                 })?;
@@ -96,10 +96,10 @@ impl<'a> Scanner<'a> {
                 Ok(true)
             }
             Some(b'[') => {
-                self.enter(Open::Array { index: 0 })?;
+                self.enter(Container::Array { index: 0 })?;
                 Ok(!self.leave_if(b']'))
             }
-            Some(b'"') => self.string(Within::Value).map(|_| false),
+            Some(b'"') => self.string(Location::Value).map(|_| false),
             Some(b'-' | b'0'..=b'9') => self.number().map(|()| false),
             Some(b't') => self.literal("true"),
             Some(b'f') => self.literal("false"),
@@ -108,14 +108,14 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn enter(&mut self, open: Open<'a>) -> Result<(), JsonError> {
+    fn enter(&mut self, container: Container<'a>) -> Result<(), JsonError> {
         if self.open.len() >= self.max_depth {
             return Err(JsonError::TooDeep {
                 pointer: self.pointer(),
                 limit: self.max_depth,
             });
         }
-        self.open.push(open);
+        self.open.push(container);
         self.at += 1;
         self.skip_space();
         Ok(())
@@ -134,8 +134,8 @@ impl<'a> Scanner<'a> {
         if self.peek() != Some(b'"') {
             return Err(self.syntax("expected a key in double quotes"));
         }
-        let name = self.string(Within::Key)?;
-        let Some(Open::Object { key, seen }) = self.open.last_mut() else {
+        let name = self.string(Location::Key)?;
+        let Some(Container::Object { key, seen }) = self.open.last_mut() else {
             return Err(self.syntax("expected a value"));
         };
         *key = name.clone();
@@ -153,29 +153,28 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// Reads a string. What it says is put together only for keys with escapes in them; every
-    /// other string is borrowed or not looked at again.
-    fn string(&mut self, within: Within) -> Result<Cow<'a, str>, JsonError> {
+    /// Reads a string. Returns its value for keys, allocating only if there are escapes; an empty string for values.
+    fn string(&mut self, location: Location) -> Result<Cow<'a, str>, JsonError> {
         self.at += 1;
         let mut start = self.at;
-        let mut said = Cow::Borrowed("");
-        let keep = within == Within::Key;
+        let mut value = Cow::Borrowed("");
+        let keep = location == Location::Key;
         loop {
             match self.peek() {
                 Some(b'"') => {
                     if keep {
-                        said += &self.text[start..self.at];
+                        value += &self.text[start..self.at];
                     }
                     self.at += 1;
-                    return Ok(said);
+                    return Ok(value);
                 }
                 Some(b'\\') => {
                     if keep {
-                        said += &self.text[start..self.at];
+                        value += &self.text[start..self.at];
                     }
-                    let character = self.escape(within)?;
+                    let character = self.escape(location)?;
                     if keep {
-                        said.to_mut().push(character);
+                        value.to_mut().push(character);
                     }
                     start = self.at;
                 }
@@ -188,7 +187,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn escape(&mut self, within: Within) -> Result<char, JsonError> {
+    fn escape(&mut self, location: Location) -> Result<char, JsonError> {
         self.at += 1;
         let plain = match self.peek() {
             Some(quoted @ (b'"' | b'\\' | b'/')) => char::from(quoted),
@@ -197,23 +196,23 @@ impl<'a> Scanner<'a> {
             Some(b'n') => '\n',
             Some(b'r') => '\r',
             Some(b't') => '\t',
-            Some(b'u') => return self.unicode_escape(within),
-            _ => return Err(self.syntax("an escape sequence that JSON does not have")),
+            Some(b'u') => return self.unicode_escape(location),
+            _ => return Err(self.syntax("invalid escape sequence")),
         };
         self.at += 1;
         Ok(plain)
     }
 
-    fn unicode_escape(&mut self, within: Within) -> Result<char, JsonError> {
+    fn unicode_escape(&mut self, location: Location) -> Result<char, JsonError> {
         let first = self.hex4()?;
         if first == 0 {
-            let pointer = self.pointer_around(within);
-            return Err(JsonError::Nul { within, pointer });
+            let pointer = self.pointer_of(location);
+            return Err(JsonError::Nul { location, pointer });
         }
         if let Some(character) = char::from_u32(first) {
             return Ok(character);
         }
-        // A surrogate: it must be a high one, with its low one right behind it.
+        // A surrogate: it must be a high one, followed by its low one.
         if first < 0xDC00 && self.text[self.at..].starts_with("\\u") {
             self.at += 1;
             let second = self.hex4()?;
@@ -222,11 +221,11 @@ impl<'a> Scanner<'a> {
                 return Ok(char::from_u32(joined).unwrap_or(char::REPLACEMENT_CHARACTER));
             }
         }
-        let pointer = self.pointer_around(within);
-        Err(JsonError::LoneSurrogate { within, pointer })
+        let pointer = self.pointer_of(location);
+        Err(JsonError::LoneSurrogate { location, pointer })
     }
 
-    /// Reads `uXXXX`, standing on the `u`.
+    /// Reads `uXXXX`, positioned at the `u`.
     fn hex4(&mut self) -> Result<u32, JsonError> {
         self.at += 1;
         let mut code = 0;
@@ -262,7 +261,7 @@ impl<'a> Scanner<'a> {
             }
             self.digits()?;
         }
-        if !self.any_number && !number::is_exact(&self.text[start..self.at]) {
+        if !self.allow_inexact_numbers && !number::is_exact(&self.text[start..self.at]) {
             return Err(JsonError::InexactNumber {
                 pointer: self.pointer(),
             });
@@ -300,7 +299,7 @@ impl<'a> Scanner<'a> {
     }
 
     fn syntax(&self, expected: &'static str) -> JsonError {
-        // The scanner stops between characters only, so the text can be cut here.
+        // The scanner only stops between characters, so slicing here is safe.
         let before = &self.text[..self.at.min(self.text.len())];
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         JsonError::Syntax {
@@ -314,20 +313,20 @@ impl<'a> Scanner<'a> {
         Self::pointer_to(&self.open)
     }
 
-    /// A key that is being read is not part of the pointer yet: the object is meant.
-    fn pointer_around(&self, within: Within) -> Pointer {
-        match within {
-            Within::Value => self.pointer(),
-            Within::Key => Self::pointer_to(&self.open[..self.open.len().saturating_sub(1)]),
+    /// The position of a string; for a key, its object.
+    fn pointer_of(&self, location: Location) -> Pointer {
+        match location {
+            Location::Value => self.pointer(),
+            Location::Key => Self::pointer_to(&self.open[..self.open.len().saturating_sub(1)]),
         }
     }
 
-    fn pointer_to(open: &[Open<'a>]) -> Pointer {
+    fn pointer_to(open: &[Container<'a>]) -> Pointer {
         let mut pointer = Pointer::default();
-        for place in open {
-            match place {
-                Open::Array { index } => pointer.push(&index.to_string()),
-                Open::Object { key, .. } => pointer.push(key),
+        for container in open {
+            match container {
+                Container::Array { index } => pointer.push(&index.to_string()),
+                Container::Object { key, .. } => pointer.push(key),
             }
         }
         pointer

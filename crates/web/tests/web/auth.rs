@@ -5,11 +5,13 @@ use axum::body::Body;
 use axum::routing::{get as route_get, post};
 use http::{HeaderMap, Request};
 use postrider_web::auth::{Authentication, NewToken, TokenError};
-use postrider_web::{Caller, MiddlewareOptions, Scope, Scopes, Token, Tokens, require, shell};
+use postrider_web::{
+    Caller, MiddlewareOptions, Scope, Scopes, Token, Tokens, require, with_middleware,
+};
 
 use crate::support::{bytes, call, get, post_json, problem, with};
 
-struct House {
+struct Fixture {
     router: Router,
     reader: NewToken,
     sender: NewToken,
@@ -19,7 +21,7 @@ fn token(name: &str, new: &NewToken, scopes: &[Scope]) -> Token {
     Token::new(name, &new.sha256(), scopes.iter().copied().collect()).unwrap()
 }
 
-fn house() -> House {
+fn fixture() -> Fixture {
     let (reader, sender) = (NewToken::generate(), NewToken::generate());
     let tokens = Tokens::new(vec![
         token("reader", &reader, &[Scope::Read]),
@@ -41,8 +43,8 @@ fn house() -> House {
         open: vec!["/healthz".to_owned()],
         ..MiddlewareOptions::default()
     };
-    House {
-        router: shell(router, options),
+    Fixture {
+        router: with_middleware(router, options),
         reader,
         sender,
     }
@@ -57,21 +59,21 @@ fn signed(request: Request<Body>, token: &NewToken) -> Request<Body> {
 }
 
 #[tokio::test]
-async fn a_token_opens_what_its_scopes_allow_and_nothing_else() {
-    let house = house();
-    let allowed = call(&house.router, signed(get("/read"), &house.reader)).await;
+async fn a_token_allows_only_its_scopes() {
+    let fixture = fixture();
+    let allowed = call(&fixture.router, signed(get("/read"), &fixture.reader)).await;
     assert_eq!(allowed.status(), 200);
     assert_eq!(bytes(allowed).await, b"reader");
     let allowed = call(
-        &house.router,
-        signed(post_json("/submit", ""), &house.sender),
+        &fixture.router,
+        signed(post_json("/submit", ""), &fixture.sender),
     )
     .await;
     assert_eq!(bytes(allowed).await, b"sender");
 
     let refused = call(
-        &house.router,
-        signed(post_json("/submit", ""), &house.reader),
+        &fixture.router,
+        signed(post_json("/submit", ""), &fixture.reader),
     )
     .await;
     let challenge = refused.headers()["www-authenticate"]
@@ -79,31 +81,31 @@ async fn a_token_opens_what_its_scopes_allow_and_nothing_else() {
         .unwrap()
         .to_owned();
     assert!(challenge.contains("insufficient_scope") && challenge.contains("submit"));
-    let told = problem(refused).await;
-    assert_eq!((told.status, told.code.as_str()), (403, "forbidden"));
-    assert_eq!(told.more["required_scope"], "submit");
-    assert!(told.detail.contains("`submit`"), "{}", told.detail);
+    let details = problem(refused).await;
+    assert_eq!((details.status, details.code.as_str()), (403, "forbidden"));
+    assert_eq!(details.more["required_scope"], "submit");
+    assert!(details.detail.contains("`submit`"), "{}", details.detail);
 
     let refused = call(
-        &house.router,
-        signed(post_json("/operate", ""), &house.sender),
+        &fixture.router,
+        signed(post_json("/operate", ""), &fixture.sender),
     )
     .await;
     assert_eq!(refused.status(), 403);
 }
 
 #[tokio::test]
-async fn strangers_are_refused_even_where_nobody_asked_for_a_scope() {
-    let house = house();
+async fn unauthenticated_requests_are_rejected_on_routes_without_a_scope() {
+    let fixture = fixture();
     for path in ["/read", "/forgotten"] {
-        let refused = call(&house.router, get(path)).await;
+        let refused = call(&fixture.router, get(path)).await;
         assert_eq!(
             refused.headers()["www-authenticate"],
             "Bearer realm=\"postrider\""
         );
         assert_eq!(problem(refused).await.code, "unauthorized");
         let unknown = NewToken::generate();
-        let refused = call(&house.router, signed(get(path), &unknown)).await;
+        let refused = call(&fixture.router, signed(get(path), &unknown)).await;
         assert!(
             refused.headers()["www-authenticate"]
                 .to_str()
@@ -112,14 +114,14 @@ async fn strangers_are_refused_even_where_nobody_asked_for_a_scope() {
         );
         assert_eq!(problem(refused).await.status, 401);
     }
-    assert_eq!(call(&house.router, get("/healthz")).await.status(), 200);
-    assert_eq!(call(&house.router, get("/nowhere")).await.status(), 404);
+    assert_eq!(call(&fixture.router, get("/healthz")).await.status(), 200);
+    assert_eq!(call(&fixture.router, get("/nowhere")).await.status(), 404);
 }
 
 #[tokio::test]
-async fn a_malformed_header_is_no_token() {
-    let house = house();
-    let secret = house.reader.secret();
+async fn a_malformed_authorization_header_is_rejected() {
+    let fixture = fixture();
+    let secret = fixture.reader.secret();
     for value in [
         secret.to_owned(),
         format!("Basic {secret}"),
@@ -127,26 +129,26 @@ async fn a_malformed_header_is_no_token() {
         "Bearer ".to_owned(),
         format!("Bearer {secret}x"),
         format!("Bearer {}", &secret[..secret.len() - 1]),
-        format!("Bearer {}", house.reader.sha256()),
+        format!("Bearer {}", fixture.reader.sha256()),
         format!("Bearer {}", "x".repeat(4000)),
     ] {
-        let refused = call(&house.router, with(get("/read"), "authorization", &value)).await;
+        let refused = call(&fixture.router, with(get("/read"), "authorization", &value)).await;
         assert_eq!(problem(refused).await.status, 401, "{value}");
     }
     let lower = with(get("/read"), "authorization", &format!("bearer {secret}"));
-    assert_eq!(call(&house.router, lower).await.status(), 200);
-    let mut twice = signed(get("/read"), &house.reader);
+    assert_eq!(call(&fixture.router, lower).await.status(), 200);
+    let mut twice = signed(get("/read"), &fixture.reader);
     let value = twice.headers()["authorization"].clone();
     twice.headers_mut().append("authorization", value);
-    assert_eq!(call(&house.router, twice).await.status(), 401);
+    assert_eq!(call(&fixture.router, twice).await.status(), 401);
 }
 
 #[tokio::test]
-async fn without_tokens_everybody_here_may_do_everything() {
+async fn without_tokens_every_local_caller_has_every_scope() {
     let named = |caller: Caller| async move { format!("{} {}", caller.name(), caller.scopes()) };
     let router = Router::new().route("/operate", post(named).route_layer(require(Scope::Operate)));
     let response = call(
-        &shell(router, MiddlewareOptions::default()),
+        &with_middleware(router, MiddlewareOptions::default()),
         post_json("/operate", ""),
     )
     .await;
@@ -154,7 +156,7 @@ async fn without_tokens_everybody_here_may_do_everything() {
 }
 
 #[tokio::test]
-async fn a_scope_without_the_shell_is_closed() {
+async fn a_required_scope_without_the_middleware_rejects_everything() {
     let router = Router::new().route(
         "/x",
         route_get(|| async {}).route_layer(require(Scope::Read)),
@@ -163,29 +165,29 @@ async fn a_scope_without_the_shell_is_closed() {
 }
 
 #[tokio::test]
-async fn a_caller_known_by_other_means_needs_no_token() {
-    let house = house();
+async fn a_caller_authenticated_by_an_outer_layer_needs_no_token() {
+    let fixture = fixture();
     let mut introduced = get("/read");
     let scopes: Scopes = [Scope::Read].into_iter().collect();
     introduced
         .extensions_mut()
         .insert(Caller::new("console", scopes));
     assert_eq!(
-        bytes(call(&house.router, introduced).await).await,
+        bytes(call(&fixture.router, introduced).await).await,
         b"console"
     );
 
     let mut both = signed(get("/read"), &NewToken::generate());
     both.extensions_mut().insert(Caller::new("console", scopes));
     assert_eq!(
-        call(&house.router, both).await.status(),
+        call(&fixture.router, both).await.status(),
         401,
         "a wrong token is never overlooked"
     );
 }
 
 #[test]
-fn a_new_token_is_long_random_and_known_by_its_hash_only() {
+fn a_new_token_is_random_and_only_its_hash_is_stored() {
     let (one, other) = (NewToken::generate(), NewToken::generate());
     assert_ne!(one.secret(), other.secret());
     assert!(one.secret().starts_with("pt_") && one.secret().len() == 3 + 43);
@@ -205,7 +207,7 @@ fn a_new_token_is_long_random_and_known_by_its_hash_only() {
 }
 
 #[test]
-fn tokens_that_cannot_be_meant_are_refused_with_a_reason() {
+fn invalid_token_settings_are_rejected_with_a_reason() {
     let read: Scopes = [Scope::Read].into_iter().collect();
     let new = NewToken::generate();
     let hash = new.sha256();

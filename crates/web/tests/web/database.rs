@@ -8,7 +8,7 @@ use sqlx::error::{DatabaseError, ErrorKind};
 
 use crate::support;
 
-/// An error as the server would send it, with any SQLSTATE.
+/// An error as the database server would send it, with any SQLSTATE.
 #[derive(Debug)]
 struct Answer(&'static str);
 
@@ -43,7 +43,7 @@ impl DatabaseError for Answer {
     }
 }
 
-async fn told(error: sqlx::Error) -> (u16, String, bool) {
+async fn details(error: sqlx::Error) -> (u16, String, bool) {
     let response = Problem::from(error).into_response();
     let retry = response.headers().contains_key("retry-after");
     let text = String::from_utf8(support::bytes(response).await).unwrap();
@@ -57,12 +57,12 @@ async fn told(error: sqlx::Error) -> (u16, String, bool) {
 }
 
 #[tokio::test]
-async fn a_full_pool_and_lost_races_ask_to_try_again() {
+async fn an_exhausted_pool_and_lost_races_are_retryable() {
     let busy = (503, "database-busy".to_owned(), true);
-    assert_eq!(told(sqlx::Error::PoolTimedOut).await, busy);
+    assert_eq!(details(sqlx::Error::PoolTimedOut).await, busy);
     for state in ["40001", "40P01", "55P03", "57014"] {
         assert_eq!(
-            told(sqlx::Error::Database(Box::new(Answer(state)))).await,
+            details(sqlx::Error::Database(Box::new(Answer(state)))).await,
             busy,
             "{state}"
         );
@@ -70,14 +70,14 @@ async fn a_full_pool_and_lost_races_ask_to_try_again() {
 }
 
 #[tokio::test]
-async fn connection_trouble_asks_to_try_again() {
+async fn connection_errors_are_retryable() {
     let gone = (503, "database-unavailable".to_owned(), true);
     let broken = std::io::Error::new(std::io::ErrorKind::ConnectionReset, "secret host");
-    assert_eq!(told(sqlx::Error::Io(broken)).await, gone);
-    assert_eq!(told(sqlx::Error::PoolClosed).await, gone);
+    assert_eq!(details(sqlx::Error::Io(broken)).await, gone);
+    assert_eq!(details(sqlx::Error::PoolClosed).await, gone);
     for state in ["08006", "57P01", "57P03", "25006"] {
         assert_eq!(
-            told(sqlx::Error::Database(Box::new(Answer(state)))).await,
+            details(sqlx::Error::Database(Box::new(Answer(state)))).await,
             gone,
             "{state}"
         );
@@ -85,7 +85,7 @@ async fn connection_trouble_asks_to_try_again() {
 }
 
 #[tokio::test]
-async fn what_the_database_has_run_out_of_is_named() {
+async fn exhausted_database_resources_are_named() {
     for (state, what) in [
         ("53100", "disk space"),
         ("53200", "memory"),
@@ -94,7 +94,7 @@ async fn what_the_database_has_run_out_of_is_named() {
     ] {
         let error = || sqlx::Error::Database(Box::new(Answer(state)));
         let exhausted = (503, "database-exhausted".to_owned(), true);
-        assert_eq!(told(error()).await, exhausted, "{state}");
+        assert_eq!(details(error()).await, exhausted, "{state}");
         let detail = Problem::from(error()).details().detail.clone();
         assert!(
             detail.contains(&format!("has run out of {what}")),
@@ -104,11 +104,11 @@ async fn what_the_database_has_run_out_of_is_named() {
 }
 
 #[tokio::test]
-async fn any_other_database_error_is_a_fault_without_details() {
+async fn other_database_errors_are_internal_errors_without_details() {
     let fault = (500, "internal-error".to_owned(), false);
     assert_eq!(
-        told(sqlx::Error::Database(Box::new(Answer("42601")))).await,
+        details(sqlx::Error::Database(Box::new(Answer("42601")))).await,
         fault
     );
-    assert_eq!(told(sqlx::Error::RowNotFound).await, fault);
+    assert_eq!(details(sqlx::Error::RowNotFound).await, fault);
 }

@@ -6,19 +6,22 @@ use postrider::digest::Digest;
 use postrider::ledger::LedgerError;
 use postrider_web::Problem;
 
-use crate::support::{problem, refusal};
+use crate::support::{problem, problem_summary};
 
 #[tokio::test]
-async fn a_value_that_the_engine_refuses_is_the_callers_to_correct() {
+async fn an_invalid_value_is_a_client_error() {
     let error = Error::invalid("key", "it must have at most 200 characters");
-    let told = problem(Problem::from(error).into_response()).await;
-    assert_eq!((told.status, told.code.as_str()), (422, "invalid-value"));
-    assert_eq!(told.errors[0].field, "key");
-    assert!(told.detail.contains("200 characters"));
+    let details = problem(Problem::from(error).into_response()).await;
+    assert_eq!(
+        (details.status, details.code.as_str()),
+        (422, "invalid-value")
+    );
+    assert_eq!(details.errors[0].field, "key");
+    assert!(details.detail.contains("200 characters"));
 }
 
 #[tokio::test]
-async fn what_time_will_mend_asks_to_try_again() {
+async fn transient_errors_are_retryable() {
     let busy = LedgerError::Busy {
         retry_after: Duration::from_secs(3),
     };
@@ -42,20 +45,20 @@ async fn what_time_will_mend_asks_to_try_again() {
 }
 
 #[tokio::test]
-async fn unreadable_rows_are_no_fault_of_the_client() {
+async fn unreadable_rows_are_internal_errors() {
     let error = Error::Unreadable {
         what: "postrider.outbox",
         problem: "state 'x'".to_owned(),
     };
-    let told = problem(Problem::from(error).into_response()).await;
-    assert_eq!(told.code, "internal-error");
-    assert!(!told.detail.contains("outbox"));
+    let details = problem(Problem::from(error).into_response()).await;
+    assert_eq!(details.code, "internal-error");
+    assert!(!details.detail.contains("outbox"));
 }
 
 #[tokio::test]
-async fn a_request_without_a_digest_names_the_place() {
+async fn a_request_without_a_canonical_form_names_the_field() {
     let error = Digest::of_json(r#"{"a":[9007199254740993]}"#).unwrap_err();
-    let told = refusal(Problem::from(error).into_response()).await;
+    let details = problem_summary(Problem::from(error).into_response()).await;
     let expected = (422, "inexact-number".to_owned(), Some("/a/0".to_owned()));
-    assert_eq!(told, expected);
+    assert_eq!(details, expected);
 }

@@ -1,7 +1,7 @@
 use postrider_web::ErrorCatalogue;
 use postrider_web::error_code::{ErrorCode, codes};
 
-use crate::support::{bytes, call, get, plain_shell, refusal};
+use crate::support::{bytes, call, default_middleware, get, problem_summary};
 
 #[test]
 fn every_code_has_a_page_that_explains_it() {
@@ -22,7 +22,7 @@ fn every_code_has_a_page_that_explains_it() {
 }
 
 #[test]
-fn a_code_declared_twice_is_refused() {
+fn a_duplicate_code_is_rejected() {
     let error = ErrorCatalogue::new([&[codes::NOT_FOUND][..]]).unwrap_err();
     assert!(error.to_string().contains("not-found"));
 }
@@ -35,7 +35,7 @@ async fn the_page_of_a_problem_is_served_where_its_type_points() {
         ..codes::NOT_FOUND
     };
     let catalogue = ErrorCatalogue::new([&[OWN][..]]).unwrap();
-    let router = plain_shell(catalogue.routes());
+    let router = default_middleware(catalogue.routes());
     for code in codes::ALL.iter().chain([&OWN]) {
         let response = call(&router, get(&code.uri())).await;
         assert_eq!(response.status(), 200);
@@ -43,6 +43,6 @@ async fn the_page_of_a_problem_is_served_where_its_type_points() {
     }
     let list = String::from_utf8(bytes(call(&router, get("/errors")).await).await).unwrap();
     assert_eq!(list.lines().count(), codes::ALL.len() + 1);
-    let missing = refusal(call(&router, get("/errors/nonsense")).await).await;
+    let missing = problem_summary(call(&router, get("/errors/nonsense")).await).await;
     assert_eq!(missing, (404, "not-found".to_owned(), None));
 }

@@ -1,9 +1,11 @@
 use axum::Router;
 use axum::routing::post;
-use postrider_web::{Json, MiddlewareOptions, shell};
+use postrider_web::{Json, MiddlewareOptions, with_middleware};
 use serde::{Deserialize, Serialize};
 
-use crate::support::{call, json, plain_shell, post_json, problem, refusal, request, set};
+use crate::support::{
+    call, default_middleware, json, post_json, problem, problem_summary, request, set,
+};
 
 #[derive(Deserialize, Serialize)]
 struct Line {
@@ -19,7 +21,7 @@ struct Order {
 }
 
 fn orders() -> Router {
-    plain_shell(
+    default_middleware(
         Router::new()
             .route(
                 "/orders",
@@ -32,8 +34,8 @@ fn orders() -> Router {
     )
 }
 
-async fn refused(path: &str, body: impl Into<axum::body::Body>) -> (u16, String, Option<String>) {
-    refusal(call(&orders(), post_json(path, body)).await).await
+async fn rejection(path: &str, body: impl Into<axum::body::Body>) -> (u16, String, Option<String>) {
+    problem_summary(call(&orders(), post_json(path, body)).await).await
 }
 
 fn expected(status: u16, code: &str, field: Option<&str>) -> (u16, String, Option<String>) {
@@ -41,7 +43,7 @@ fn expected(status: u16, code: &str, field: Option<&str>) -> (u16, String, Optio
 }
 
 #[tokio::test]
-async fn a_good_body_arrives_as_it_was_sent() {
+async fn a_valid_body_arrives_unchanged() {
     let text = r#"{"id": 9007199254740993, "lines": [{"sku": "a", "quantity": 2}]}"#;
     let response = call(&orders(), post_json("/orders", text)).await;
     assert_eq!(response.status(), 200);
@@ -51,7 +53,7 @@ async fn a_good_body_arrives_as_it_was_sent() {
 }
 
 #[tokio::test]
-async fn only_json_content_types_are_taken() {
+async fn only_json_content_types_are_accepted() {
     for (content_type, status) in [
         (Some("application/json"), 200),
         (Some("Application/JSON; charset=UTF-8"), 200),
@@ -74,7 +76,7 @@ async fn only_json_content_types_are_taken() {
 }
 
 #[tokio::test]
-async fn a_body_over_the_limit_is_refused_and_the_limit_named() {
+async fn a_body_over_the_limit_is_rejected_with_the_limit() {
     let options = MiddlewareOptions {
         body_limit: 100,
         ..MiddlewareOptions::default()
@@ -82,43 +84,53 @@ async fn a_body_over_the_limit_is_refused_and_the_limit_named() {
     let any = post(|Json(any): Json<serde_json::Value>| async { Json(any) });
     let wide = any.clone().layer(postrider_web::body_limit(1000));
     let router = Router::new().route("/any", any).route("/wide", wide);
-    let router = shell(router, options);
+    let router = with_middleware(router, options);
     let text = format!("\"{}\"", "x".repeat(200));
 
-    let told = problem(call(&router, post_json("/any", text.clone())).await).await;
-    assert_eq!((told.status, told.code.as_str()), (413, "body-too-large"));
-    assert_eq!(told.more["limit"], 100);
-    assert!(told.detail.contains("100 bytes"));
+    let details = problem(call(&router, post_json("/any", text.clone())).await).await;
+    assert_eq!(
+        (details.status, details.code.as_str()),
+        (413, "body-too-large")
+    );
+    assert_eq!(details.more["limit"], 100);
+    assert!(details.detail.contains("100 bytes"));
 
     let chunks =
         ["\"", &"x".repeat(200), "\""].map(|part| Ok::<_, std::io::Error>(part.to_owned()));
     let unannounced = axum::body::Body::from_stream(futures_util::stream::iter(chunks));
-    let told = problem(call(&router, post_json("/any", unannounced)).await).await;
-    assert_eq!(told.code, "body-too-large");
+    let details = problem(call(&router, post_json("/any", unannounced)).await).await;
+    assert_eq!(details.code, "body-too-large");
 
     let own = call(&router, post_json("/wide", text)).await;
     assert_eq!(own.status(), 200, "the route's own limit holds");
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_off_is_told_apart() {
+async fn a_truncated_body_has_its_own_code() {
     let parts = [Ok("{\"a\":"), Err(std::io::Error::other("reset by peer"))];
     let body = axum::body::Body::from_stream(futures_util::stream::iter(parts));
     assert_eq!(
-        refused("/any", body).await,
+        rejection("/any", body).await,
         expected(400, "incomplete-body", None)
     );
 }
 
 #[tokio::test]
-async fn text_that_is_not_json_is_refused_with_its_place() {
-    let told = problem(call(&orders(), post_json("/any", "{\n  \"ä\": 1,\n}")).await).await;
-    assert_eq!((told.status, told.code.as_str()), (400, "invalid-json"));
+async fn invalid_json_is_rejected_with_its_position() {
+    let details = problem(call(&orders(), post_json("/any", "{\n  \"ä\": 1,\n}")).await).await;
     assert_eq!(
-        (&told.more["line"], &told.more["column"]),
+        (details.status, details.code.as_str()),
+        (400, "invalid-json")
+    );
+    assert_eq!(
+        (&details.more["line"], &details.more["column"]),
         (&3.into(), &1.into())
     );
-    assert!(told.detail.contains("line 3, column 1"), "{}", told.detail);
+    assert!(
+        details.detail.contains("line 3, column 1"),
+        "{}",
+        details.detail
+    );
 
     for text in [
         "",
@@ -140,28 +152,28 @@ async fn text_that_is_not_json_is_refused_with_its_place() {
         "-",
     ] {
         assert_eq!(
-            refused("/any", text).await,
+            rejection("/any", text).await,
             expected(400, "invalid-json", None),
             "{text:?}"
         );
     }
     let not_utf8 = vec![b'"', 0xff, b'"'];
     assert_eq!(
-        refused("/any", not_utf8).await,
+        rejection("/any", not_utf8).await,
         expected(400, "invalid-json", None)
     );
 }
 
 #[tokio::test]
-async fn a_key_that_occurs_twice_is_refused_wherever_it_is() {
+async fn a_duplicate_key_is_rejected_at_every_depth() {
     let duplicate = |field| expected(422, "duplicate-key", Some(field));
-    assert_eq!(refused("/any", r#"{"a":1,"a":1}"#).await, duplicate("/a"));
+    assert_eq!(rejection("/any", r#"{"a":1,"a":1}"#).await, duplicate("/a"));
     assert_eq!(
-        refused("/any", r#"{"a":1,"\u0061":1}"#).await,
+        rejection("/any", r#"{"a":1,"\u0061":1}"#).await,
         duplicate("/a")
     );
     assert_eq!(
-        refused("/any", r#"[{"a/b":{"c~d":1,"x":[],"c~d":2}}]"#).await,
+        rejection("/any", r#"[{"a/b":{"c~d":1,"x":[],"c~d":2}}]"#).await,
         duplicate("/0/a~1b/c~0d")
     );
     let apart = call(&orders(), post_json("/any", r#"[{"a":1},{"a":{"a":2}}]"#)).await;
@@ -169,7 +181,7 @@ async fn a_key_that_occurs_twice_is_refused_wherever_it_is() {
 }
 
 #[tokio::test]
-async fn nesting_is_bounded_and_the_bound_named() {
+async fn deep_nesting_is_rejected_with_the_limit() {
     let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     assert_eq!(
         call(&orders(), post_json("/any", nested(64)))
@@ -177,15 +189,18 @@ async fn nesting_is_bounded_and_the_bound_named() {
             .status(),
         200
     );
-    let told = problem(call(&orders(), post_json("/any", nested(65))).await).await;
-    assert_eq!((told.status, told.code.as_str()), (422, "json-too-deep"));
-    assert_eq!(told.more["limit"], 64);
-    let endless = refused("/any", "{\"a\":".repeat(150_000)).await;
+    let details = problem(call(&orders(), post_json("/any", nested(65))).await).await;
+    assert_eq!(
+        (details.status, details.code.as_str()),
+        (422, "json-too-deep")
+    );
+    assert_eq!(details.more["limit"], 64);
+    let endless = rejection("/any", "{\"a\":".repeat(150_000)).await;
     assert_eq!(endless.1, "json-too-deep");
 }
 
 #[tokio::test]
-async fn what_postgresql_cannot_store_is_refused_with_its_place() {
+async fn text_that_postgresql_cannot_store_is_rejected_with_its_position() {
     for (text, code, field) in [
         (r#"{"a":["x\u0000y"]}"#, "nul-character", "/a/0"),
         (r#"{"a":{"\u0000":1}}"#, "nul-character", "/a"),
@@ -196,7 +211,7 @@ async fn what_postgresql_cannot_store_is_refused_with_its_place() {
         (r#"{"\ude00":1}"#, "lone-surrogate", ""),
     ] {
         assert_eq!(
-            refused("/any", text).await,
+            rejection("/any", text).await,
             expected(422, code, Some(field)),
             "{text}"
         );
@@ -206,10 +221,10 @@ async fn what_postgresql_cannot_store_is_refused_with_its_place() {
 }
 
 #[tokio::test]
-async fn a_number_is_kept_exactly_or_refused() {
-    let told = refused("/any", r#"{"price":[1.5,0.12345678901234567891]}"#).await;
-    assert_eq!(told, expected(422, "inexact-number", Some("/price/1")));
-    assert_eq!(refused("/any", "1e999").await.1, "inexact-number");
+async fn a_number_that_would_lose_precision_is_rejected() {
+    let details = rejection("/any", r#"{"price":[1.5,0.12345678901234567891]}"#).await;
+    assert_eq!(details, expected(422, "inexact-number", Some("/price/1")));
+    assert_eq!(rejection("/any", "1e999").await.1, "inexact-number");
     let text = "[18446744073709551615,-9223372036854775808,0.1,1234567.8912345679,5e-324]";
     let kept = call(&orders(), post_json("/any", text)).await;
     let kept = String::from_utf8(crate::support::bytes(kept).await).unwrap();
@@ -217,7 +232,7 @@ async fn a_number_is_kept_exactly_or_refused() {
 }
 
 #[tokio::test]
-async fn a_well_formed_body_of_the_wrong_shape_is_refused_by_field() {
+async fn a_body_that_does_not_match_the_schema_is_rejected_by_field() {
     let invalid = |field| expected(422, "invalid-body", Some(field));
     for (text, field) in [
         (
@@ -233,19 +248,19 @@ async fn a_well_formed_body_of_the_wrong_shape_is_refused_by_field() {
         (r#"[]"#, ""),
         (r#"{"id":1,"lines":[],"x/y":0}"#, "/x~1y"),
     ] {
-        let told = refused("/orders", text).await;
-        assert_eq!(told, invalid(field), "{text}");
+        let details = rejection("/orders", text).await;
+        assert_eq!(details, invalid(field), "{text}");
     }
 }
 
 #[tokio::test]
-async fn an_array_is_no_object_however_well_its_values_fit() {
+async fn an_array_is_rejected_where_an_object_is_expected() {
     for (body, place) in [
         (r#"[1, null, []]"#, ""),
         (r#"{"id": 1, "lines": [["a", 2]]}"#, "/lines/0"),
     ] {
         assert_eq!(
-            refused("/orders", body).await,
+            rejection("/orders", body).await,
             expected(422, "invalid-body", Some(place)),
             "{body}"
         );
@@ -253,20 +268,20 @@ async fn an_array_is_no_object_however_well_its_values_fit() {
 }
 
 #[tokio::test]
-async fn all_unknown_fields_are_named_at_once() {
+async fn all_unknown_fields_are_listed() {
     let text = r#"{"id":1,"idd":2,"lines":[{"sku":"a","quantity":1,"colour":"red"}]}"#;
-    let told = problem(call(&orders(), post_json("/orders", text)).await).await;
-    let fields: Vec<&str> = told.errors.iter().map(|e| e.field.as_str()).collect();
+    let details = problem(call(&orders(), post_json("/orders", text)).await).await;
+    let fields: Vec<&str> = details.errors.iter().map(|e| e.field.as_str()).collect();
     assert_eq!(fields, ["/idd", "/lines/0/colour"]);
 }
 
 #[tokio::test]
-async fn an_answer_never_repeats_a_huge_input() {
+async fn a_response_never_repeats_a_huge_input() {
     let key = "k".repeat(500_000);
     let body = format!("{{\"{key}\":1,\"{key}\":2}}");
-    let told = problem(call(&orders(), post_json("/any", body)).await).await;
-    assert!(told.detail.len() < 600 && told.errors[0].field.len() < 300);
+    let details = problem(call(&orders(), post_json("/any", body)).await).await;
+    assert!(details.detail.len() < 600 && details.errors[0].field.len() < 300);
     let body = format!("{{\"id\":\"{key}\"}}");
-    let told = problem(call(&orders(), post_json("/orders", body)).await).await;
-    assert!(told.detail.len() < 1000 && told.errors[0].reason.len() < 400);
+    let details = problem(call(&orders(), post_json("/orders", body)).await).await;
+    assert!(details.detail.len() < 1000 && details.errors[0].reason.len() < 400);
 }

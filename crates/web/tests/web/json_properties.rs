@@ -1,11 +1,11 @@
-//! The checker against serde_json as the judge.
+//! Property tests: the strict checker compared with serde_json.
 
 use postrider_web::json::{JsonError, Limits, check, parse};
 use proptest::prelude::*;
 use serde_json::Value;
 
-/// Pieces that make JSON likely and its edge cases frequent.
-fn soup() -> impl Strategy<Value = String> {
+/// Fragments that make valid JSON likely and edge cases frequent.
+fn json_like_text() -> impl Strategy<Value = String> {
     let pieces = prop::sample::select(vec![
         "{",
         "}",
@@ -105,12 +105,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nearly_json_is_judged_as_serde_json_judges_it(text in soup()) {
+    fn json_like_text_is_accepted_exactly_if_serde_json_accepts_it(text in json_like_text()) {
         agrees(text.as_bytes())?;
     }
 
     #[test]
-    fn any_bytes_are_judged_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+    fn any_bytes_are_checked_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
         agrees(&bytes)?;
     }
 }
@@ -125,7 +125,7 @@ proptest! {
     }
 
     #[test]
-    fn a_text_cut_short_or_damaged_is_never_misread(value in value(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+    fn truncated_or_damaged_text_is_never_misread(value in value(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
         let mut text = serde_json::to_vec(&value).unwrap();
         let at = at.index(text.len());
         agrees(&text[..at])?;
@@ -134,7 +134,7 @@ proptest! {
     }
 
     #[test]
-    fn an_object_with_a_repeated_key_is_always_refused(value in value(), key in "[^\u{0}]{0,8}") {
+    fn an_object_with_a_duplicate_key_is_always_rejected(value in value(), key in "[^\u{0}]{0,8}") {
         let key = serde_json::to_string(&key).unwrap();
         let text = format!("{{{key}:{value},\"other \":null,{key}:0}}");
         let refused = matches!(check(text.as_bytes(), &Limits::default()), Err(JsonError::DuplicateKey { .. }));
@@ -143,7 +143,7 @@ proptest! {
 }
 
 #[test]
-fn limits_above_what_can_be_read_are_capped() {
+fn the_depth_limit_is_capped() {
     let limits = Limits {
         max_depth: 100_000,
         ..Limits::default()
@@ -158,9 +158,9 @@ fn limits_above_what_can_be_read_are_capped() {
 }
 
 #[test]
-fn types_that_keep_the_text_of_a_number_may_take_any() {
+fn inexact_numbers_can_be_allowed() {
     let limits = Limits {
-        any_number: true,
+        allow_inexact_numbers: true,
         ..Limits::default()
     };
     let text = "0.12345678901234567891";

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get as route_get;
-use postrider_web::{MiddlewareOptions, shell, time_limit};
+use postrider_web::{MiddlewareOptions, time_limit, with_middleware};
 
 use crate::support::{bytes, call, get, problem};
 
@@ -14,24 +14,27 @@ fn limited(time_limit: Duration, router: Router) -> Router {
         time_limit,
         ..MiddlewareOptions::default()
     };
-    shell(router, options)
+    with_middleware(router, options)
 }
 
 #[tokio::test]
-async fn a_request_that_never_ends_is_ended() {
+async fn a_request_that_never_ends_times_out() {
     let router = limited(
         SHORT,
         Router::new().route("/", route_get(std::future::pending::<()>)),
     );
     let response = call(&router, get("/")).await;
     assert_eq!(response.headers()["retry-after"], "1");
-    let told = problem(response).await;
-    assert_eq!((told.status, told.code.as_str()), (503, "request-timeout"));
-    assert!(told.detail.contains("0.01 s"), "{}", told.detail);
+    let details = problem(response).await;
+    assert_eq!(
+        (details.status, details.code.as_str()),
+        (503, "request-timeout")
+    );
+    assert!(details.detail.contains("0.01 s"), "{}", details.detail);
 }
 
 #[tokio::test]
-async fn a_route_may_have_more_time_than_the_rest() {
+async fn a_route_can_have_a_longer_timeout() {
     let slow = || async {
         tokio::time::sleep(SHORT * 10).await;
         "done"
@@ -42,7 +45,7 @@ async fn a_route_may_have_more_time_than_the_rest() {
 }
 
 #[tokio::test]
-async fn a_route_may_have_less_time_than_the_rest() {
+async fn a_route_can_have_a_shorter_timeout() {
     let route = route_get(std::future::pending::<()>).layer(time_limit(SHORT));
     let response = call(&limited(LONG, Router::new().route("/", route)), get("/")).await;
     assert_eq!(problem(response).await.code, "request-timeout");

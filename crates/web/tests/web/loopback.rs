@@ -3,17 +3,17 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::post;
 use postrider_web::auth::NewToken;
-use postrider_web::{MiddlewareOptions, Scopes, Token, Tokens, shell};
+use postrider_web::{MiddlewareOptions, Scopes, Token, Tokens, with_middleware};
 
-use crate::support::{call, get, plain_shell, post_json, problem, with};
+use crate::support::{call, default_middleware, get, post_json, problem, with};
 
 fn routes() -> Router {
     Router::new().route("/retry", post(|| async { "done" }).get(|| async { "seen" }))
 }
 
 #[tokio::test]
-async fn an_open_server_answers_only_to_names_of_this_machine() {
-    let router = plain_shell(routes());
+async fn without_tokens_only_loopback_host_names_are_served() {
+    let router = default_middleware(routes());
     for host in [
         "localhost",
         "LOCALHOST:8080",
@@ -37,9 +37,9 @@ async fn an_open_server_answers_only_to_names_of_this_machine() {
         "a@b@c",
         "2130706433",
     ] {
-        let told = problem(call(&router, with(get("/retry"), "host", host)).await).await;
+        let details = problem(call(&router, with(get("/retry"), "host", host)).await).await;
         assert_eq!(
-            (told.status, told.code.as_str()),
+            (details.status, details.code.as_str()),
             (421, "untrusted-host"),
             "{host}"
         );
@@ -49,8 +49,8 @@ async fn an_open_server_answers_only_to_names_of_this_machine() {
 }
 
 #[tokio::test]
-async fn a_page_of_another_origin_cannot_act_on_an_open_server() {
-    let router = plain_shell(routes());
+async fn without_tokens_cross_origin_requests_are_rejected() {
+    let router = default_middleware(routes());
     let local = |request| with(request, "host", "localhost:8080");
     let act = || local(post_json("/retry", ""));
     for request in [
@@ -60,8 +60,11 @@ async fn a_page_of_another_origin_cannot_act_on_an_open_server() {
         with(act(), "sec-fetch-site", "cross-site"),
         with(act(), "sec-fetch-site", "same-site"),
     ] {
-        let told = problem(call(&router, request).await).await;
-        assert_eq!((told.status, told.code.as_str()), (403, "cross-origin"));
+        let details = problem(call(&router, request).await).await;
+        assert_eq!(
+            (details.status, details.code.as_str()),
+            (403, "cross-origin")
+        );
     }
     for request in [
         act(),
@@ -87,5 +90,10 @@ async fn with_tokens_any_host_name_is_served() {
         "authorization",
         &format!("Bearer {}", new.secret()),
     );
-    assert_eq!(call(&shell(routes(), options), request).await.status(), 200);
+    assert_eq!(
+        call(&with_middleware(routes(), options), request)
+            .await
+            .status(),
+        200
+    );
 }

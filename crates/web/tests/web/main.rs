@@ -1,4 +1,4 @@
-//! The shell and its parts, driven request by request without a socket.
+//! The middleware and its parts, tested request by request without a socket.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod auth;

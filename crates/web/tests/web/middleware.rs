@@ -4,7 +4,7 @@ use axum::response::{Html, IntoResponse};
 use axum::routing::{get as route_get, post};
 use http::{Method, header};
 
-use crate::support::{bytes, call, get, plain_shell, problem, request, with};
+use crate::support::{bytes, call, default_middleware, get, problem, request, with};
 
 const TEXT: &str = "All work and no play makes Jack a dull boy. ";
 
@@ -29,7 +29,7 @@ fn router() -> Router {
         ];
         (headers, "mine").into_response()
     };
-    plain_shell(
+    default_middleware(
         Router::new()
             .route("/large", route_get(large))
             .route("/events", route_get(events))
@@ -43,17 +43,17 @@ fn router() -> Router {
 
 #[tokio::test]
 async fn unknown_paths_and_wrong_methods_are_problems() {
-    let told = problem(call(&router(), get("/nowhere")).await).await;
-    assert_eq!((told.status, told.code.as_str()), (404, "not-found"));
+    let details = problem(call(&router(), get("/nowhere")).await).await;
+    assert_eq!((details.status, details.code.as_str()), (404, "not-found"));
     let wrong = call(&router(), get("/post")).await;
     let allow = wrong.headers()["allow"].to_str().unwrap().to_owned();
     assert!(allow.contains("POST") && allow.contains("PUT"), "{allow}");
-    let told = problem(wrong).await;
+    let details = problem(wrong).await;
     assert_eq!(
-        (told.status, told.code.as_str()),
+        (details.status, details.code.as_str()),
         (405, "method-not-allowed")
     );
-    assert!(told.detail.contains("GET"));
+    assert!(details.detail.contains("GET"));
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn a_problem_for_head_has_no_body() {
 }
 
 #[tokio::test]
-async fn every_answer_has_the_headers_that_tame_a_browser() {
+async fn every_response_has_the_security_headers() {
     for path in ["/small", "/nowhere", "/post"] {
         let response = call(&router(), get(path)).await;
         let headers = response.headers();

@@ -7,9 +7,9 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use postrider_web::{Problem, RequestId};
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::support::{bytes, call, get, plain_shell, problem, with};
+use crate::support::{bytes, call, default_middleware, get, problem, with};
 
-/// The log of the whole test process; each test looks for its own request id.
+/// The log of the whole test process; each test searches for its own request id.
 static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
 struct Log;
@@ -59,7 +59,7 @@ fn router() -> Router {
             panic!("the panic's words")
         }
     };
-    plain_shell(
+    default_middleware(
         Router::new()
             .route("/echo/{customer}", route_get(echo))
             .route("/inside", route_get(inside))
@@ -69,7 +69,7 @@ fn router() -> Router {
 }
 
 #[tokio::test]
-async fn a_usable_request_id_is_kept_and_any_other_replaced() {
+async fn a_valid_request_id_is_kept_and_others_are_replaced() {
     let longest = "x".repeat(128);
     for id in ["abc-123", "a", &longest] {
         let response = call(&router(), with(get("/echo/1"), "x-request-id", id)).await;
@@ -96,7 +96,7 @@ async fn a_usable_request_id_is_kept_and_any_other_replaced() {
 }
 
 #[tokio::test]
-async fn a_problem_names_its_request() {
+async fn a_problem_contains_the_request_id() {
     let request = with(get("/nowhere"), "x-request-id", "find-me");
     assert_eq!(
         problem(call(&router(), request).await)
@@ -108,7 +108,7 @@ async fn a_problem_names_its_request() {
 }
 
 #[tokio::test]
-async fn the_log_tells_the_route_and_keeps_the_secrets() {
+async fn the_log_has_the_route_and_no_secrets() {
     start_log();
     let request = get("/echo/customer-4711?token=query-secret");
     let request = with(request, "x-request-id", "log-route");
@@ -130,7 +130,7 @@ async fn the_log_tells_the_route_and_keeps_the_secrets() {
 }
 
 #[tokio::test]
-async fn what_a_handler_logs_carries_the_request_id() {
+async fn log_lines_of_a_handler_have_the_request_id() {
     start_log();
     call(
         &router(),
@@ -141,7 +141,7 @@ async fn what_a_handler_logs_carries_the_request_id() {
 }
 
 #[tokio::test]
-async fn the_cause_of_a_fault_is_in_the_log_and_not_in_the_answer() {
+async fn the_cause_of_an_internal_error_is_logged_and_not_returned() {
     start_log();
     for (path, id, cause) in [
         ("/fail", "log-fault", "the real cause"),
@@ -149,9 +149,9 @@ async fn the_cause_of_a_fault_is_in_the_log_and_not_in_the_answer() {
     ] {
         let response = call(&router(), with(get(path), "x-request-id", id)).await;
         assert_eq!(response.status(), 500);
-        let told = problem(response).await;
-        assert_eq!(told.code, "internal-error");
-        assert!(!serde_json::to_string(&told).unwrap().contains(cause));
+        let details = problem(response).await;
+        assert_eq!(details.code, "internal-error");
+        assert!(!serde_json::to_string(&details).unwrap().contains(cause));
         let log = logged(id);
         assert!(
             log.contains(cause) && log.contains("\"status\":500"),
@@ -161,14 +161,14 @@ async fn the_cause_of_a_fault_is_in_the_log_and_not_in_the_answer() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_is_recorded() {
+async fn a_client_that_disconnects_is_recorded() {
     start_log();
     let (entered, mut wait) = tokio::sync::mpsc::channel::<()>(1);
     let route = route_get(move || async move {
         entered.send(()).await.unwrap();
         std::future::pending::<()>().await;
     });
-    let router = plain_shell(Router::new().route("/wait", route));
+    let router = default_middleware(Router::new().route("/wait", route));
     let request = with(get("/wait"), "x-request-id", "log-gone");
     let task = tokio::spawn(async move { call(&router, request).await });
     wait.recv().await.unwrap();
@@ -178,7 +178,7 @@ async fn a_client_that_leaves_is_recorded() {
 }
 
 #[test]
-fn requests_are_counted_by_route_never_by_address() {
+fn requests_are_counted_by_route_and_never_by_url() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();
     metrics::with_local_recorder(&recorder, || {

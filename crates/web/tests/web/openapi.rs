@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::support::{call, json, plain_shell, post_json};
+use crate::support::{call, default_middleware, json, post_json};
 
 #[derive(Serialize, Deserialize, ToSchema)]
 struct Parcel {
@@ -39,11 +39,11 @@ fn build() -> (Router, utoipa::openapi::OpenApi) {
         .merge(read)
         .split_for_parts();
     openapi::complete(&mut document);
-    (plain_shell(router), document)
+    (default_middleware(router), document)
 }
 
 #[test]
-fn the_document_names_the_scheme_and_the_problems_of_each_operation() {
+fn the_document_has_the_scheme_and_the_problems_of_each_operation() {
     let document = serde_json::to_value(build().1).unwrap();
     let components = &document["components"];
     assert_eq!(components["securitySchemes"]["bearer"]["scheme"], "bearer");
@@ -69,7 +69,7 @@ fn the_document_names_the_scheme_and_the_problems_of_each_operation() {
 }
 
 #[tokio::test]
-async fn scopes_and_the_shell_work_on_described_routers() {
+async fn scopes_and_the_middleware_work_on_documented_routers() {
     let sent = call(&build().0, post_json("/parcels", r#"{"to":"Ann"}"#)).await;
     assert_eq!(json(sent).await["to"], "Ann");
 }

@@ -1,9 +1,9 @@
-//! What a browser is shown when something is refused.
+//! Problems as pages for browsers.
 
 use axum::Router;
 use axum::routing::get as route_get;
 use http::StatusCode;
-use postrider_web::{MiddlewareOptions, ProblemDetails, shell};
+use postrider_web::{MiddlewareOptions, ProblemDetails, with_middleware};
 
 use crate::support::{bytes, call, get, problem, with};
 
@@ -21,11 +21,11 @@ fn router() -> Router {
         problem_page: Some(page),
         ..MiddlewareOptions::default()
     };
-    shell(Router::new().route("/broken", route_get(broken)), options)
+    with_middleware(Router::new().route("/broken", route_get(broken)), options)
 }
 
 #[tokio::test]
-async fn a_browser_gets_a_page_and_a_program_the_document() {
+async fn a_browser_gets_a_page_and_a_program_gets_json() {
     for (path, status) in [
         ("/nowhere", StatusCode::NOT_FOUND),
         ("/broken", StatusCode::INTERNAL_SERVER_ERROR),

@@ -2,10 +2,10 @@ use axum::Router;
 use axum::routing::get as route_get;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use postrider_web::{Cursor, Json, Limit, Page, Problem, Query, list_of};
+use postrider_web::{Cursor, Json, Limit, Page, Problem, Query, list_id};
 use serde::Deserialize;
 
-use crate::support::{call, get, json, plain_shell, refusal};
+use crate::support::{call, default_middleware, get, json, problem_summary};
 
 #[derive(Deserialize)]
 struct Listing {
@@ -20,15 +20,15 @@ async fn numbers(Query(listing): Query<Listing>) -> Result<Json<Page<u32>>, Prob
         None => 0,
     };
     let rows = (after + 1..=120).take(listing.limit.rows() + 1).collect();
-    Page::cut(rows, listing.limit, "numbers", |last| *last).map(Json)
+    Page::from_rows(rows, listing.limit, "numbers", |last| *last).map(Json)
 }
 
 fn router() -> Router {
-    plain_shell(Router::new().route("/numbers", route_get(numbers)))
+    default_middleware(Router::new().route("/numbers", route_get(numbers)))
 }
 
 #[tokio::test]
-async fn pages_follow_one_another_without_gap_or_repeat() {
+async fn pages_neither_skip_nor_repeat_items() {
     for (limit, pages) in [(7, 18), (50, 3), (60, 2), (120, 1), (500, 1)] {
         let (mut seen, mut requests) = (Vec::new(), 0);
         let mut path = format!("/numbers?limit={limit}");
@@ -46,7 +46,7 @@ async fn pages_follow_one_another_without_gap_or_repeat() {
 }
 
 #[tokio::test]
-async fn a_cursor_that_was_tampered_with_is_refused() {
+async fn a_modified_cursor_is_rejected() {
     let good = Cursor::encode("numbers", &50_u32).unwrap().to_string();
     let mut altered = vec![
         String::new(),
@@ -64,9 +64,10 @@ async fn a_cursor_that_was_tampered_with_is_refused() {
         URL_SAFE_NO_PAD.encode(bytes)
     }));
     for cursor in altered {
-        let told = refusal(call(&router(), get(&format!("/numbers?cursor={cursor}"))).await).await;
+        let details =
+            problem_summary(call(&router(), get(&format!("/numbers?cursor={cursor}"))).await).await;
         assert_eq!(
-            told,
+            details,
             (400, "invalid-cursor".to_owned(), Some("cursor".to_owned())),
             "{cursor}"
         );
@@ -77,7 +78,7 @@ async fn a_cursor_that_was_tampered_with_is_refused() {
 
 #[test]
 fn a_cursor_belongs_to_one_parent_and_one_filter() {
-    let list = |part: &(&str, Option<&str>)| list_of("rows", part).unwrap();
+    let list = |part: &(&str, Option<&str>)| list_id("rows", part).unwrap();
     let here = list(&("job-1", Some("open")));
     let cursor = Cursor::encode(&here, &50_u32).unwrap();
     assert_eq!(cursor.decode::<u32>(&here).unwrap(), 50);
@@ -95,6 +96,6 @@ fn a_cursor_belongs_to_one_parent_and_one_filter() {
 #[test]
 fn a_limit_is_one_to_five_hundred() {
     assert_eq!(Limit::default().rows(), 50);
-    assert_eq!(Limit::new(500).unwrap().to_select(), 501);
+    assert_eq!(Limit::new(500).unwrap().rows_to_fetch(), 501);
     assert!(Limit::new(0).is_none() && Limit::new(501).is_none() && Limit::new(u64::MAX).is_none());
 }

@@ -4,7 +4,7 @@ use postrider_web::{Limit, Path, Query};
 use serde::Deserialize;
 use uuid::Uuid;
 
-use crate::support::{bytes, call, get, plain_shell, problem, refusal};
+use crate::support::{bytes, call, default_middleware, get, problem, problem_summary};
 
 #[derive(Deserialize)]
 struct Filter {
@@ -19,7 +19,7 @@ fn router() -> Router {
     };
     let one = |Path(id): Path<Uuid>| async move { id.to_string() };
     let two = |Path((kind, number)): Path<(String, u32)>| async move { format!("{kind} {number}") };
-    plain_shell(
+    default_middleware(
         Router::new()
             .route("/jobs", route_get(list))
             .route("/jobs/{id}", route_get(one))
@@ -28,7 +28,7 @@ fn router() -> Router {
 }
 
 #[tokio::test]
-async fn known_parameters_are_read() {
+async fn known_parameters_are_parsed() {
     for (path, expected) in [
         ("/jobs", "None 50"),
         ("/jobs?", "None 50"),
@@ -43,7 +43,7 @@ async fn known_parameters_are_read() {
 }
 
 #[tokio::test]
-async fn a_query_that_is_not_understood_is_refused_by_parameter() {
+async fn an_invalid_query_is_rejected_by_parameter() {
     for (query, field) in [
         ("stat=dead", "stat"),
         ("limit=0", "limit"),
@@ -56,9 +56,9 @@ async fn a_query_that_is_not_understood_is_refused_by_parameter() {
         ("state=%zz", "state"),
         ("state=%e", "state"),
     ] {
-        let told = refusal(call(&router(), get(&format!("/jobs?{query}"))).await).await;
+        let details = problem_summary(call(&router(), get(&format!("/jobs?{query}"))).await).await;
         assert_eq!(
-            told,
+            details,
             (400, "invalid-query".to_owned(), Some(field.to_owned())),
             "{query}"
         );
@@ -71,7 +71,7 @@ async fn a_query_that_is_not_understood_is_refused_by_parameter() {
 }
 
 #[tokio::test]
-async fn a_path_value_that_does_not_fit_is_refused() {
+async fn an_invalid_path_value_is_rejected() {
     for path in [
         "/jobs/17",
         "/jobs/%00",
@@ -80,9 +80,9 @@ async fn a_path_value_that_does_not_fit_is_refused() {
         "/things/a%00/1",
         "/things/a/-1",
     ] {
-        let told = problem(call(&router(), get(path)).await).await;
+        let details = problem(call(&router(), get(path)).await).await;
         assert_eq!(
-            (told.status, told.code.as_str()),
+            (details.status, details.code.as_str()),
             (400, "invalid-path"),
             "{path}"
         );

@@ -7,7 +7,7 @@ use postrider_web::error_code::codes;
 use crate::support::{json, problem};
 
 #[tokio::test]
-async fn a_problem_says_what_where_and_when_to_try_again() {
+async fn a_problem_has_details_fields_and_retry_after() {
     let response = Problem::new(&codes::INVALID_BODY, "Two fields are wrong.")
         .field("/a", "too small")
         .field("/b/0", "unknown field")
@@ -33,17 +33,20 @@ async fn a_problem_says_what_where_and_when_to_try_again() {
 }
 
 #[tokio::test]
-async fn the_cause_of_a_fault_is_kept_and_not_told() {
+async fn the_cause_of_an_internal_error_is_kept_and_not_returned() {
     let fault = Problem::internal("password=hunter2 refused by 10.0.0.1");
     let source = std::error::Error::source(&fault).unwrap();
     assert_eq!(source.to_string(), "password=hunter2 refused by 10.0.0.1");
-    let told = problem(fault.into_response()).await;
-    assert_eq!((told.status, told.code.as_str()), (500, "internal-error"));
-    assert!(!serde_json::to_string(&told).unwrap().contains("hunter2"));
+    let details = problem(fault.into_response()).await;
+    assert_eq!(
+        (details.status, details.code.as_str()),
+        (500, "internal-error")
+    );
+    assert!(!serde_json::to_string(&details).unwrap().contains("hunter2"));
 }
 
 #[test]
-fn a_problem_is_read_back_by_clients() {
+fn clients_can_deserialize_a_problem() {
     let problem = Problem::new(&codes::FORBIDDEN, "no").with("required_scope", "read");
     let text = serde_json::to_string(problem.details()).unwrap();
     let read: postrider_web::ProblemDetails = serde_json::from_str(&text).unwrap();

@@ -1,11 +1,11 @@
-//! Small words for requests and answers.
+//! Helpers for requests and responses.
 
 use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
-use postrider_web::{MiddlewareOptions, ProblemDetails, shell};
+use postrider_web::{MiddlewareOptions, ProblemDetails, with_middleware};
 use serde_json::Value;
 use tower::ServiceExt;
 
@@ -33,8 +33,8 @@ pub fn with(mut request: Request<Body>, name: &'static str, value: &str) -> Requ
     request
 }
 
-pub fn plain_shell(router: Router) -> Router {
-    shell(router, MiddlewareOptions::default())
+pub fn default_middleware(router: Router) -> Router {
+    with_middleware(router, MiddlewareOptions::default())
 }
 
 pub async fn call(router: &Router, request: Request<Body>) -> Response {
@@ -50,7 +50,7 @@ pub async fn json(response: Response) -> Value {
     serde_json::from_slice(&bytes(response).await).unwrap()
 }
 
-/// The problem in an answer, after checking that it is one in every respect.
+/// The problem in a response, after checking that it is valid in every respect.
 pub async fn problem(response: Response) -> ProblemDetails {
     let status = response.status();
     assert!(
@@ -73,8 +73,8 @@ pub async fn problem(response: Response) -> ProblemDetails {
     problem
 }
 
-/// Status, code and the first refused field.
-pub async fn refusal(response: Response) -> (u16, String, Option<String>) {
+/// Status, code and the first invalid field.
+pub async fn problem_summary(response: Response) -> (u16, String, Option<String>) {
     let problem = problem(response).await;
     let field = problem.errors.first().map(|error| error.field.clone());
     (problem.status, problem.code, field)

@@ -52,7 +52,7 @@ pub(in super::super) async fn confirm(
     user: User,
     form: Form,
 ) -> Result<Response, Problem> {
-    user.caller.must_have(Scope::Operate)?;
+    user.caller.require_scope(Scope::Operate)?;
     let wanted = form.get("perform");
     let (action, filters) = match wanted.split_once(' ') {
         Some((action, "all")) => (parse(action)?, vec![form.get("filter").trim().to_owned()]),
@@ -71,7 +71,7 @@ pub(in super::super) async fn act(
     user: User,
     form: Form,
 ) -> Result<Response, Problem> {
-    user.caller.must_have(Scope::Operate)?;
+    user.caller.require_scope(Scope::Operate)?;
     let action = parse(form.get("perform"))?;
     let back = safe_path(form.get("back")).to_owned();
     let filters: Vec<String> = form.all("filter").map(str::to_owned).collect();
@@ -128,7 +128,7 @@ pub(in super::super) async fn stop(
     user: User,
     form: Form,
 ) -> Result<Response, Problem> {
-    user.caller.must_have(Scope::Operate)?;
+    user.caller.require_scope(Scope::Operate)?;
     let id = form.get("operation").parse().map_err(|_| {
         Problem::new(&INVALID_VALUE, "The form names no operation.")
             .field("operation", "is not a number")

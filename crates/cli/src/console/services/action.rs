@@ -63,7 +63,7 @@ pub(in super::super) async fn act(
         Problem::new(&INVALID_VALUE, "The service has no such action.")
             .field("perform", "is not an action of this service")
     })?;
-    user.caller.must_have(action.scope)?;
+    user.caller.require_scope(action.scope)?;
     let id = form.get("id");
     let reason = form.get("reason").trim();
     let mut page = Page {

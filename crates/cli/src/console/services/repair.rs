@@ -45,7 +45,7 @@ pub(in super::super) async fn repair(
         .repair
         .as_ref()
         .ok_or_else(|| Problem::new(&NOT_FOUND, "This service has nothing to repair."))?;
-    user.caller.must_have(repair.scope)?;
+    user.caller.require_scope(repair.scope)?;
     let (confirmed, reason) = (form.get("confirmed") == "yes", form.get("reason").trim());
     let report = if confirmed && !reason.is_empty() {
         let operator = Operator::new(user.caller.name()).with_reason(reason);

@@ -8,7 +8,7 @@ use axum::{
 use postrider::{dead_letter, dead_letter::Action, lease::Operator};
 use postrider_web::{
     Caller, Cursor, Json, Limit, Page, Path, Problem, Query, error_code::codes::INVALID_VALUE,
-    list_of,
+    list_id,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -57,14 +57,14 @@ pub(super) async fn list(
     State(operate): State<Operate>,
     Query(query): Query<ListQuery>,
 ) -> Result<Json<Page<LetterView>>, Problem> {
-    let list = list_of(LETTERS, &query.filter.trim())?;
+    let list = list_id(LETTERS, &query.filter.trim())?;
     let after: Option<dead_letter::Cursor> = query
         .cursor
         .map(|cursor| cursor.decode(&list))
         .transpose()?;
-    let select = u32::try_from(query.limit.to_select()).unwrap_or(u32::MAX);
+    let select = u32::try_from(query.limit.rows_to_fetch()).unwrap_or(u32::MAX);
     let found = operate.dead(&query.filter, after.as_ref(), select).await?;
-    Ok(Json(Page::cut(
+    Ok(Json(Page::from_rows(
         found,
         query.limit,
         &list,
@@ -249,8 +249,10 @@ pub(super) async fn operations(
         .cursor
         .map(|cursor| cursor.decode(OPERATIONS))
         .transpose()?;
-    let found = operate.operations(before, query.limit.to_select()).await?;
-    Ok(Json(Page::cut(
+    let found = operate
+        .operations(before, query.limit.rows_to_fetch())
+        .await?;
+    Ok(Json(Page::from_rows(
         found,
         query.limit,
         OPERATIONS,

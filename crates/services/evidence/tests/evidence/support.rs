@@ -31,7 +31,7 @@ use postrider_sim::{
 use postrider_testkit::TestDb;
 pub use postrider_testkit::within;
 use postrider_transports::PostgresTransport;
-use postrider_web::{MiddlewareOptions, http_client::Endpoint, shell};
+use postrider_web::{MiddlewareOptions, http_client::Endpoint, with_middleware};
 use serde_json::{Value, json};
 use sqlx::{PgConnection, PgPool};
 use tokio_util::sync::CancellationToken;
@@ -88,7 +88,7 @@ impl House {
             dir,
             store,
             settings,
-            router: shell(router, MiddlewareOptions::default()),
+            router: with_middleware(router, MiddlewareOptions::default()),
             stop: CancellationToken::new(),
         }
     }

@@ -153,7 +153,7 @@ pub(super) async fn get_file(
     };
     let path = exports.file(&job_key, &input).await?;
     let store = exports.store();
-    let key = store.key_of(&path).ok_or(ExportError::NoFile)?;
+    let key = store.key_from_url(&path).ok_or(ExportError::NoFile)?;
     let content = store.read(&key).await.map_err(ExportError::Store)?;
     let name = path.rsplit('/').next().unwrap_or("export.csv");
     let content_type = if name.ends_with(".gz") {

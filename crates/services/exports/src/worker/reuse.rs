@@ -125,14 +125,14 @@ impl Reuse {
         // `None`: the file is in a store that was configured earlier.
         let keys: Vec<_> = inputs
             .iter()
-            .map(|input| self.store.key_of(&input.path))
+            .map(|input| self.store.key_from_url(&input.path))
             .collect();
         let Ok(call) = self.store_calls.enter().await else {
             return Vec::new();
         };
         let reachable = keys.iter().flatten().cloned().collect();
         let mut found = Vec::with_capacity(keys.len());
-        for answer in self.store.present(reachable).await {
+        for answer in self.store.exist(reachable).await {
             match answer {
                 Ok(present) => found.push(present),
                 Err(error) => {

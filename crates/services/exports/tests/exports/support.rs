@@ -17,7 +17,7 @@ use postrider_testkit::{
     S3Server, TestDb,
     s3::{ACCESS_KEY_ID, BUCKET, SECRET_ACCESS_KEY},
 };
-use postrider_web::{MiddlewareOptions, shell};
+use postrider_web::{MiddlewareOptions, with_middleware};
 use serde_json::{Value, json};
 use sqlx::PgPool;
 use tempfile::TempDir;
@@ -85,7 +85,7 @@ impl Fixture {
             dir,
             pool,
             store,
-            router: shell(router, MiddlewareOptions::default()),
+            router: with_middleware(router, MiddlewareOptions::default()),
             stop,
         }
     }

@@ -22,7 +22,7 @@ use postrider_sim::{
 };
 use postrider_testkit::TestDb;
 pub use postrider_testkit::eventually;
-use postrider_web::{MiddlewareOptions, http_client::Endpoint, shell};
+use postrider_web::{MiddlewareOptions, http_client::Endpoint, with_middleware};
 use serde_json::{Value, json};
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
@@ -65,7 +65,7 @@ impl Fixture {
         Self {
             db,
             pool,
-            router: shell(router, MiddlewareOptions::default()),
+            router: with_middleware(router, MiddlewareOptions::default()),
             stop: CancellationToken::new(),
         }
     }

@@ -21,7 +21,7 @@ use postrider_payments::{
 pub use postrider_testkit::eventually;
 use postrider_testkit::{Proxy, TestDb, within};
 use postrider_transports::PostgresTransport;
-use postrider_web::{MiddlewareOptions, http_client::Endpoint, shell};
+use postrider_web::{MiddlewareOptions, http_client::Endpoint, with_middleware};
 use serde_json::{Value, json};
 use sqlx::{PgPool, postgres::PgPoolOptions};
 use tokio_util::sync::CancellationToken;
@@ -100,7 +100,7 @@ impl Fixture {
         let wallet_side = Wallet::new(wallet.clone(), settings.callback.timeout);
         let payments = Payments::start(pool.clone(), wallet_side, settings.reconcile);
         let (router, _) = postrider_payments::routes::<AppState>().split_for_parts();
-        let router = shell(
+        let router = with_middleware(
             router.with_state(AppState(payments)),
             MiddlewareOptions::default(),
         );

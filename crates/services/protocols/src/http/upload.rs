@@ -57,7 +57,7 @@ pub(super) async fn post_protocol(
             "text/plain, application/pdf or multipart/form-data",
         ));
     }
-    let content = body::read_at_most(request, protocols.0.max_size).await?;
+    let content = body::read_up_to(request, protocols.0.max_size).await?;
     let upload = match (form, media) {
         (Some(boundary), _) => read_form(content, boundary, query.title).await?,
         (None, Some(media)) => Upload {

@@ -27,7 +27,7 @@ use postrider_protocols::{
 };
 pub use postrider_testkit::eventually;
 use postrider_testkit::{TestDb, builders::data_dir};
-use postrider_web::{MiddlewareOptions, shell};
+use postrider_web::{MiddlewareOptions, with_middleware};
 use serde_json::{Value, json};
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
@@ -95,7 +95,7 @@ impl House {
             _dir: dir,
             pool,
             store,
-            router: shell(router, MiddlewareOptions::default()),
+            router: with_middleware(router, MiddlewareOptions::default()),
             stop: CancellationToken::new(),
         }
     }

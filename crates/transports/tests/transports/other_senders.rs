@@ -1,4 +1,4 @@
-//! Senders who know nothing of us: the brokers' own clients, without headers, ids or JSON.
+//! Other senders: the brokers' own clients, without our headers, ids or JSON.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use postrider_testkit::servers::Kind;
 use rdkafka::ClientConfig;
 use rdkafka::producer::{FutureProducer, FutureRecord};
 
-/// Publishes this body as anybody could.
+/// Publishes this body as any client could.
 pub async fn publish(kind: Kind, url: &str, topic: &str, body: &[u8]) {
     match kind {
         Kind::Nats => {
@@ -46,7 +46,7 @@ pub async fn publish(kind: Kind, url: &str, topic: &str, body: &[u8]) {
     }
 }
 
-/// As an operator might.
+/// Deletes a queue, as an operator might.
 pub async fn delete_queue(url: &str, queue: &str) {
     let properties = lapin::ConnectionProperties::default();
     let connection = lapin::Connection::connect(url, properties).await.unwrap();
