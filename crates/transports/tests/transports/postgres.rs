@@ -8,7 +8,7 @@ use postrider_transports::PostgresTransport;
 
 use crate::support::{database, pool};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 postrider_transports::conformance_tests!(crate::support::shared, crate::support::private);
 
@@ -25,12 +25,12 @@ async fn a_consumer_recovers_from_a_panic_while_claiming() {
     assert_eq!(answers, [Published::Confirmed]);
 
     let trap = crash::at("claim.after_commit").panic();
-    let error = consumer.receive(1, PATIENCE).await.unwrap_err();
+    let error = consumer.receive(1, TIMEOUT).await.unwrap_err();
     assert!(error.is_transient(), "{error}");
     assert_eq!(trap.fired(), 1);
 
     // Its deliveries come again when their leases expire.
-    let came = consumer.receive(1, PATIENCE).await.unwrap();
-    assert_eq!(came.len(), 1);
-    assert_eq!(came[0].message.id, message.id);
+    let received = consumer.receive(1, TIMEOUT).await.unwrap();
+    assert_eq!(received.len(), 1);
+    assert_eq!(received[0].message.id, message.id);
 }

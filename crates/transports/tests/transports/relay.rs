@@ -196,11 +196,11 @@ async fn a_publishing_worker_relays_and_still_publishes_what_needs_a_claim() {
     let breakers = Breakers::default();
     let publisher = Publisher::new(transport, &breakers, pool.clone(), &OUTBOX);
     let publisher = publisher.await.unwrap();
-    let (told, mut handled) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut handled) = tokio::sync::mpsc::unbounded_channel();
     let worker = Worker::new(pool.clone(), &OUTBOX).unwrap().handle(
         "own",
         Handler::new(move |item| {
-            told.send(item.id).unwrap();
+            sender.send(item.id).unwrap();
             async { Ok(Verdict::Done) }
         }),
     );
