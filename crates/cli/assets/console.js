@@ -1,26 +1,26 @@
-// Keeps a page fresh. Everything can be read without it.
+// Refreshes live parts of a page. Every page works without it.
 "use strict";
 
 (() => {
-  const PAUSE = 2000;
+  const INTERVAL = 2000;
   const parts = () => [...document.querySelectorAll("[data-live]")];
   const note = document.querySelector("[data-note]");
   let failures = 0;
 
-  const say = (text) => {
+  const notify = (text) => {
     if (!note) return;
     note.textContent = text;
     note.hidden = text === "";
   };
 
-  // Nothing is pulled away under somebody's hand.
+  // Don't replace content that the user is interacting with.
   const inUse = (part) => part.contains(document.activeElement) || part.querySelector("input:checked") !== null;
 
   const refresh = async () => {
-    const answer = await fetch(location.href, { headers: { accept: "text/html" }, credentials: "same-origin" });
-    if (answer.redirected) return location.reload();
-    if (!answer.ok) throw new Error(String(answer.status));
-    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const response = await fetch(location.href, { headers: { accept: "text/html" }, credentials: "same-origin" });
+    if (response.redirected) return location.reload();
+    if (!response.ok) throw new Error(String(response.status));
+    const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
     for (const part of parts()) {
       const other = fresh.getElementById(part.id);
       if (other && !inUse(part) && other.innerHTML !== part.innerHTML) part.replaceWith(document.adoptNode(other));
@@ -32,17 +32,17 @@
       try {
         await refresh();
         failures = 0;
-        say("");
+        notify("");
       } catch {
         failures += 1;
-        if (failures > 1) say("The server does not answer; what you see may be old.");
+        if (failures > 1) notify("The server does not respond; this page may be out of date.");
       }
     }
-    setTimeout(tick, PAUSE * Math.min(8, 1 + failures));
+    setTimeout(tick, INTERVAL * Math.min(8, 1 + failures));
   };
-  setTimeout(tick, PAUSE);
+  setTimeout(tick, INTERVAL);
 
-  // One box that ticks all others.
+  // A check box that selects all others.
   document.addEventListener("change", (event) => {
     const all = event.target;
     if (!(all instanceof HTMLInputElement) || !all.matches("[data-all]")) return;

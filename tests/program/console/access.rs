@@ -34,16 +34,16 @@ async fn session_is_valid_in_every_process_until_logout() {
     fixture.open("/dead?filter=service:orders").await;
     assert!(
         page.address().await.contains("/login"),
-        "strangers are shown the door"
+        "unauthenticated users are redirected to the login"
     );
     enter(&fixture, "pt_wrong").await;
-    assert!(page.text().await.contains("No such token"));
+    assert!(page.text().await.contains("This token is not valid"));
     enter(&fixture, &ann).await;
     assert!(
         page.address()
             .await
             .ends_with("/dead?filter=service:orders"),
-        "and then led on"
+        "the login redirects back"
     );
     assert!(page.text().await.contains("ann"));
     assert_eq!(
@@ -58,13 +58,13 @@ async fn session_is_valid_in_every_process_until_logout() {
     page.open(other.base()).await;
     assert!(
         page.text().await.contains("Overview"),
-        "the other process knows her"
+        "the session is valid in the other process"
     );
     page.follow(".who button").await;
     fixture.open("/").await;
     assert!(
         page.address().await.contains("/login"),
-        "logged out there, logged out here"
+        "logged out in every process"
     );
     let kept: i64 = sqlx::query_scalar("select count(*) from console.session")
         .fetch_one(&fixture.db.pool())
@@ -105,24 +105,24 @@ async fn reader_sees_everything_and_changes_nothing() {
     enter(&fixture, &reader).await;
     fixture.open("/dead").await;
     assert_eq!(
-        page.eval("document.querySelectorAll('main button[name=do]').length")
+        page.eval("document.querySelectorAll('main button[name=perform]').length")
             .await,
         0
     );
-    // The form as an operator would have it, sent by one who is none.
+    // An operator's form, sent by a reader.
     page.eval(
         "(() => { const f = document.createElement('form'); f.method = 'post'; f.action = '/dead/confirm'; f.id = 'forged';
           const add = (n, v) => { const i = document.createElement('input'); i.name = n; i.value = v; f.append(i); };
-          add('form', document.querySelector('.who input[name=form]').value); add('do', 'redrive all');
+          add('form', document.querySelector('.who input[name=form]').value); add('perform', 'redrive all');
           const b = document.createElement('button'); b.textContent = 'go'; f.append(b); document.querySelector('main').prepend(f); })()",
     )
     .await;
     page.follow("#forged button").await;
-    assert!(page.text().await.contains("This needs the scope `operate`"));
+    assert!(page.text().await.contains("This needs the scope operate"));
     fixture.open("/").await;
     page.follow(".who button").await;
     enter(&fixture, &sender).await;
-    assert!(page.text().await.contains("This needs the scope `read`"));
+    assert!(page.text().await.contains("This needs the scope read"));
 }
 
 /// An HTTP client that keeps cookies, as a browser does.

@@ -20,7 +20,7 @@ async fn audit(fixture: &Fixture) -> Vec<String> {
 
 /// Waits until there are no dead letters.
 async fn until_none_is_dead(fixture: &Fixture) {
-    fixture.open_until("/dead", &["Nothing was given up"]).await;
+    fixture.open_until("/dead", &["No dead letters."]).await;
 }
 
 #[tokio::test]
@@ -41,7 +41,7 @@ async fn dead_letter_can_be_redriven() {
     assert!(asked.contains("Redrive 1 dead letter?"), "{asked}");
     assert!(
         audit(&fixture).await.is_empty(),
-        "nothing is done before the yes"
+        "nothing changes before the confirmation"
     );
     page.fill("input[name=reason]", "prices are there now")
         .await;
@@ -96,7 +96,7 @@ async fn all_matching_dead_letters_are_archived_with_a_reason() {
     page.eval("document.querySelector('[name=reason]').required = false")
         .await;
     page.follow("#yes").await;
-    assert!(page.text().await.contains("Say why"));
+    assert!(page.text().await.contains("Enter a reason"));
     page.fill("input[name=reason]", "too late for them").await;
     page.follow("#yes").await;
     until_none_is_dead(&fixture).await;
@@ -115,6 +115,6 @@ async fn empty_selection_is_reported_and_changes_nothing() {
     fixture.dead_letter("ONE").await;
     fixture.open("/dead").await;
     fixture.page.follow("button[value=archive]").await;
-    assert!(fixture.page.text().await.contains("Nothing was selected"));
+    assert!(fixture.page.text().await.contains("Nothing is selected"));
     assert!(audit(&fixture).await.is_empty());
 }

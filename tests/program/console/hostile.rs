@@ -87,7 +87,7 @@ async fn hostile_text_in_every_field_stays_text() {
             fixture.page.window(window).await;
             fixture.open(path).await;
             if path != "/services/orders" {
-                // What the overview shows may be a few seconds old; it keeps itself fresh.
+                // The overview may be a few seconds old; it refreshes itself.
                 let shown = "document.documentElement.innerHTML.includes('&lt;script&gt;alert')";
                 fixture.page.until(shown).await;
             }
@@ -96,7 +96,7 @@ async fn hostile_text_in_every_field_stays_text() {
             fixture.assert_fits(path).await;
         }
     }
-    // The page that asks has the title, and what was typed when it asks again.
+    // The confirmation page shows the title, and the entered reason after an error.
     fixture.ask(protocol, "approve").await;
     let (shown, planted) = (
         "document.documentElement.innerHTML.includes('&lt;script&gt;alert')",
@@ -118,7 +118,7 @@ async fn hostile_text_in_every_field_stays_text() {
     );
     assert_eq!(fixture.page.eval(planted).await, 0);
     fixture.assert_fits("approve").await;
-    // What is refused, a browser notes in its log; that is no breach.
+    // A browser logs blocked content; that is not a violation.
     let troubles: Vec<String> = fixture
         .page
         .errors()

@@ -14,7 +14,7 @@ fn pages(letter: &str) -> Vec<(String, Vec<&'static str>)> {
             "/",
             &[
                 "Overview",
-                "Done a minute",
+                "Throughput (per minute)",
                 "Breakers",
                 "Leaders",
                 "Workers",
@@ -22,10 +22,7 @@ fn pages(letter: &str) -> Vec<(String, Vec<&'static str>)> {
             ],
         ),
         page("/services/orders", &["Orders", "ok-1", "succeeded"]),
-        page(
-            "/services/payments",
-            &["Payments", "Nothing was handed in yet."],
-        ),
+        page("/services/payments", &["Payments", "Nothing here yet."]),
         page("/services/exports", &["Exports", "FAILED", "NO_DATA"]),
         page("/services/evidence", &["Evidence"]),
         page("/services/protocols", &["Protocols"]),
@@ -38,11 +35,11 @@ fn pages(letter: &str) -> Vec<(String, Vec<&'static str>)> {
                 "exports.export_job_input",
             ],
         ),
-        page("/dead?filter=code:NOTHING", &["No dead letter fits."]),
+        page("/dead?filter=code:NOTHING", &["No dead letter matches."]),
         page(letter, &["Payload", "Attempts", "NO_DATA", "Redrive"]),
-        page("/alerts/board", &["Alerts", "Judged by the same rules"]),
+        page("/alerts/board", &["Alerts", "The same rules as"]),
         page("/search?q=ok-1", &["Timeline", "ok-1"]),
-        page("/search?q=no-such-thing", &["Nothing is known by"]),
+        page("/search?q=no-such-thing", &["Nothing found for"]),
         page("/trace/ok-1", &["Timeline", "ok-1"]),
     ]
 }
@@ -104,7 +101,7 @@ async fn page_refreshes_itself_and_says_when_it_cannot() {
     };
     let page = &fixture.page;
     fixture.open("/services/orders").await;
-    page.until("document.body.innerText.includes('Nothing was handed in yet.')")
+    page.until("document.body.innerText.includes('Nothing here yet.')")
         .await;
     fixture.post("/do/order", &order("fresh-1")).await;
     page.until("document.body.innerText.includes('fresh-1')")
@@ -150,11 +147,11 @@ async fn missing_pages_show_a_readable_error_page() {
     for (path, words) in [
         ("/nowhere", "Not found"),
         ("/services/nothing", "No service has this name"),
-        ("/dead/nothing/1", "No such item"),
+        ("/dead/nothing/1", "There is no such item"),
         ("/dead?filter=colour:red", "colour"),
         (
             "/services/orders?status=sad",
-            "No job of this service stands so",
+            "The service has no such state",
         ),
     ] {
         fixture.open(path).await;

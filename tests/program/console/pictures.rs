@@ -274,7 +274,7 @@ async fn walk(fixture: &Fixture) {
     let letter = &dead["items"][0];
     let (table, id) = (letter["work_table"].as_str().unwrap(), &letter["id"]);
     fixture
-        .picture("letter", &format!("/dead/{table}/{id}"), DESKTOP, false)
+        .picture("dead-letter", &format!("/dead/{table}/{id}"), DESKTOP, false)
         .await;
     let aborted = fixture
         .serving
@@ -283,8 +283,11 @@ async fn walk(fixture: &Fixture) {
     let key = aborted["items"][0]["idempotency_key"].as_str().unwrap();
     let timeline = format!("/trace/{key}");
     fixture.picture("timeline", &timeline, DESKTOP, false).await;
-    fixture.page.follow("button[name=do][value=redrive]").await;
-    fixture.keep("deed").await;
+    fixture
+        .page
+        .follow("button[name=perform][value=redrive]")
+        .await;
+    fixture.keep("action").await;
     fixture
         .picture("confirm", "/dead?filter=service:orders", DESKTOP, false)
         .await;

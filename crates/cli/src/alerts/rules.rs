@@ -49,7 +49,7 @@ pub const RULES: &[Rule] = &[
         hold_for: minutes(1),
         severity: Critical,
         summary: "A process can't reach the database",
-        advice: "Accepted work waits and nothing is lost. Check the database server and the network; `postrider doctor` tells more.",
+        advice: "Accepted work waits and nothing is lost. Check the database server and the network; `postrider doctor` shows more.",
         ..BASE
     },
     Rule {

@@ -118,7 +118,7 @@ pub(super) async fn open(tx: &mut PgConnection) -> Result<Vec<OpenAlert>, sqlx::
         .collect())
 }
 
-/// None if somebody else was first.
+/// None if another process was first.
 pub(super) async fn insert(
     tx: &mut PgConnection,
     rule: &Rule,
@@ -163,7 +163,7 @@ pub(super) async fn fire(
     Ok(done.execute(tx).await?.rows_affected() == 1)
 }
 
-/// False if it was over before.
+/// False if it was resolved before.
 pub(super) async fn resolve(
     tx: &mut PgConnection,
     id: Uuid,

@@ -35,7 +35,7 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
         let asked = Client::new(&args.client)?.get_if_running(&["doctor"]).await;
         progress.finish_and_clear();
         match asked {
-            // The server wants a token for this; whoever has access to the database needs none.
+            // The server requires a token; with access to the database none is needed.
             Err(error) if error.status.is_some_and(|status| status.is_client_error()) => None,
             asked => asked?,
         }

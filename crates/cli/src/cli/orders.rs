@@ -254,8 +254,11 @@ fn line(view: &Value, output: &Output) -> String {
 
 fn text(view: &Value, output: &Output) -> String {
     let mut lines = vec![line(view, output)];
-    if let Some(said) = view["outbox"]["last_error_msg"].as_str() {
-        lines.push(format!("  attempts {}: {said}", view["outbox"]["attempts"]));
+    if let Some(message) = view["outbox"]["last_error_msg"].as_str() {
+        lines.push(format!(
+            "  attempts {}: {message}",
+            view["outbox"]["attempts"]
+        ));
     }
     if !view["result"].is_null() {
         lines.push(format!("  result {}", view["result"]));

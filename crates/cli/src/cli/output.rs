@@ -113,9 +113,13 @@ impl Output {
         if !self.is_watched() {
             return indicatif::ProgressBar::hidden();
         }
+        let rate = |state: &indicatif::ProgressState, out: &mut dyn std::fmt::Write| {
+            let _ = write!(out, "{:.1}/s", state.per_sec());
+        };
         let style =
-            indicatif::ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {per_sec} {eta}")
-                .unwrap_or_else(|_| indicatif::ProgressStyle::default_bar());
+            indicatif::ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {rate} {eta}")
+                .unwrap_or_else(|_| indicatif::ProgressStyle::default_bar())
+                .with_key("rate", rate);
         indicatif::ProgressBar::new(length)
             .with_style(style)
             .with_message(what.to_owned())

@@ -55,7 +55,7 @@ fn a_flag_overrides_the_environment_which_overrides_the_file() {
 }
 
 #[test]
-fn every_problem_is_reported_at_once_with_its_place() {
+fn every_problem_is_reported_at_once_with_its_origin() {
     let file = "[server]\nlisten = 'nowhere'\n[databse]\nurl = 'x'\n[log]\nformat = 'xml'";
     let message = load_with(
         file,
@@ -94,7 +94,7 @@ fn an_unknown_environment_variable_with_our_prefix_is_a_problem() {
 }
 
 #[test]
-fn a_seed_may_spell_keys_its_own_way() {
+fn keys_may_be_camel_case_or_kebab_case() {
     let effective =
         load_with("[server]\nbodyLimit = 5\nrequest-timeout = 7", &[], &[]).expect("valid");
     assert_eq!(effective.config.server.body_limit.as_u64(), 5);
@@ -102,7 +102,7 @@ fn a_seed_may_spell_keys_its_own_way() {
 }
 
 #[test]
-fn durations_are_words_or_plain_seconds() {
+fn durations_have_a_unit_or_are_seconds() {
     let file = "[server]\nrequest_timeout = 2\ndrain_timeout = '1m 30s'";
     let effective =
         load_with(file, &[("POSTRIDER_DATABASE__CONNECT_TIMEOUT", "0.5")], &[]).expect("valid");
@@ -121,7 +121,7 @@ fn durations_are_words_or_plain_seconds() {
 }
 
 #[test]
-fn an_address_beyond_loopback_needs_a_token() {
+fn a_public_address_needs_a_token() {
     let message = load_with("", &[], &[("server.listen", "0.0.0.0:8080")]).expect_err("refused");
     assert!(
         message.contains("server.tokens") && message.contains("127.0.0.1"),
@@ -140,7 +140,7 @@ fn an_address_beyond_loopback_needs_a_token() {
 }
 
 #[test]
-fn a_secret_appears_neither_in_what_is_printed_nor_in_an_error() {
+fn a_secret_appears_neither_in_output_nor_in_errors() {
     let secret = "s3cr3t-hunter2";
     let url = format!("postgres://me:{secret}@db/x");
     let token = format!(
@@ -188,20 +188,20 @@ fn a_secret_appears_neither_in_what_is_printed_nor_in_an_error() {
 }
 
 #[test]
-fn what_is_printed_can_be_read_back() {
+fn printed_configuration_parses_again() {
     let effective = load_with("[log]\nformat = 'json'", &[], &[]).expect("valid");
     let again = load_with(&as_toml(&effective), &[], &[]).expect("the printed file is valid");
     assert_eq!(again.config.log.format, LogFormat::Json);
 }
 
 #[test]
-fn a_word_that_is_no_log_level_is_refused() {
+fn an_unknown_log_level_is_rejected() {
     assert!(load_with("", &[], &[("log.level", "verbos")]).is_err());
     assert!(load_with("", &[], &[("log.level", "info,sqlx=warn")]).is_ok());
 }
 
 #[test]
-fn more_attempts_than_a_delivery_can_count_are_refused() {
+fn too_many_attempts_are_rejected() {
     let key = "payments.wallet.max_attempts";
     let message = load_with("", &[], &[(key, "40000")]).expect_err("refused");
     assert!(message.contains("must be between 1 and 30000"), "{message}");
@@ -209,7 +209,7 @@ fn more_attempts_than_a_delivery_can_count_are_refused() {
 }
 
 #[test]
-fn a_body_limit_that_memory_would_not_hold_is_refused() {
+fn a_body_limit_above_the_maximum_is_rejected() {
     let key = "server.body_limit";
     for limit in ["0", "1025MiB", "9000000000000000000"] {
         let message = load_with("", &[], &[(key, limit)]).expect_err("refused");
@@ -222,7 +222,7 @@ fn a_body_limit_that_memory_would_not_hold_is_refused() {
 }
 
 #[test]
-fn too_few_connections_to_work_with_are_refused() {
+fn too_few_connections_are_rejected() {
     for key in ["database.pool_size", "database.worker_connections"] {
         let message = load_with("", &[], &[(key, "1")]).expect_err("refused");
         assert!(

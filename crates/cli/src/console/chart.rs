@@ -90,20 +90,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_goes_from_edge_to_edge_and_the_largest_value_touches_the_top() {
+    fn a_line_fills_the_chart_and_its_maximum_is_at_the_top() {
         let spark = Spark::of(&[0.0, 5.0, 10.0], 1.0, "rising");
         assert_eq!(spark.line, "M0.0 30.0L50.0 15.0L100.0 0.0");
         assert_eq!(spark.area, "M0.0 30.0L50.0 15.0L100.0 0.0V30H0Z");
     }
 
     #[test]
-    fn one_value_or_none_is_no_line() {
+    fn fewer_than_two_values_draw_no_line() {
         assert_eq!(Spark::of(&[1.0], 1.0, "").line, "");
         assert_eq!(Spark::of(&[], 1.0, "").area, "");
     }
 
     #[test]
-    fn lines_of_a_chart_share_their_scale() {
+    fn lines_of_a_chart_share_one_scale() {
         let chart = Chart::of(&[10.0, 10.0], &[5.0, 0.0], &[0.0, 0.0]);
         assert!(chart.retries.line.starts_with("M0.0 15.0"));
         assert!((chart.top - 10.0).abs() < f64::EPSILON);

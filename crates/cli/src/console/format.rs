@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_of_any_characters_stays_one_segment_of_a_path() {
+    fn any_id_is_one_path_segment() {
         assert_eq!(in_path("a b/c?d#é+"), "a%20b%2Fc%3Fd%23%C3%A9%2B");
     }
 }

@@ -28,7 +28,7 @@ struct Page {
 
 /// Where to go after the login.
 #[derive(Debug, Deserialize)]
-pub(super) struct Wanted {
+pub(super) struct NextQuery {
     #[serde(default)]
     next: String,
 }
@@ -37,15 +37,15 @@ pub(super) struct Wanted {
 pub(super) async fn page(
     State(console): State<Console>,
     headers: HeaderMap,
-    Query(wanted): Query<Wanted>,
+    Query(query): Query<NextQuery>,
 ) -> Result<Response, Problem> {
     let (visit, is_new) = visit_of(&headers);
     let known = !console.sessions.are_needed()
         || (!is_new && console.sessions.caller(&visit).await?.is_some());
     if known {
-        return Ok(see(safe_path(&wanted.next)));
+        return Ok(see(safe_path(&query.next)));
     }
-    let mut response = form(&visit, &wanted.next, false)?;
+    let mut response = form(&visit, &query.next, false)?;
     if is_new {
         set_cookie(&visit, &console, is_https(&headers), &mut response);
     }

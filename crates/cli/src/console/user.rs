@@ -127,11 +127,11 @@ pub(super) fn is_https(headers: &HeaderMap) -> bool {
 
 fn unauthenticated(request: &Request) -> Response {
     if request.method().is_safe() {
-        let wanted = request
+        let path = request
             .uri()
             .path_and_query()
-            .map_or("/", |wanted| wanted.as_str());
-        let login = format!("/login?next={}", format::in_query(wanted));
+            .map_or("/", |path| path.as_str());
+        let login = format!("/login?next={}", format::in_query(path));
         return (StatusCode::SEE_OTHER, [(header::LOCATION, login)]).into_response();
     }
     Problem::new(
@@ -201,13 +201,13 @@ impl FromRequest<Console> for Form {
 }
 
 /// Where to go after the login: always a path of this server.
-pub(super) fn safe_path(wanted: &str) -> &str {
-    let local = wanted.starts_with('/')
-        && !wanted.starts_with("//")
-        && !wanted.contains(['\\', '\r', '\n', '\t'])
-        && wanted.is_ascii();
-    if local && !wanted.starts_with(login::PATH) {
-        wanted
+pub(super) fn safe_path(path: &str) -> &str {
+    let local = path.starts_with('/')
+        && !path.starts_with("//")
+        && !path.contains(['\\', '\r', '\n', '\t'])
+        && path.is_ascii();
+    if local && !path.starts_with(login::PATH) {
+        path
     } else {
         "/"
     }
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_login_never_leads_away_from_us() {
+    fn a_login_never_redirects_to_another_site() {
         for path in ["/", "/dead?filter=code:X", "/services/orders"] {
             assert_eq!(safe_path(path), path);
         }

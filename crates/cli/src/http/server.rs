@@ -93,10 +93,10 @@ mod tests {
 
     async fn slow(drain: Duration) -> Slow {
         let (entered, answer) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-        let told = (entered.clone(), answer.clone());
+        let signals = (entered.clone(), answer.clone());
         let route = get(move || async move {
-            told.0.notify_one();
-            told.1.notified().await;
+            signals.0.notify_one();
+            signals.1.notified().await;
             "done"
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_never_ends_does_not_keep_the_server_from_stopping() {
+    async fn an_endless_request_does_not_block_the_stop() {
         let slow = slow(Duration::from_millis(20)).await;
         let _stream = request(slow.address).await;
         slow.entered.notified().await;
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_idle_connection_does_not_hold_the_stop_back() {
+    async fn an_idle_connection_does_not_delay_the_stop() {
         let slow = slow(LONG).await;
         slow.answer.notify_one();
         let mut stream = request(slow.address).await;

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use postrider_web::text::plural;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
@@ -38,8 +39,8 @@ pub(super) async fn run(
     let answer =
         json!({ "jobId": job, "files": files.len(), "total": view["total"], "dir": download.dir });
     output.answer(&answer, || {
-        let (count, total) = (files.len(), &view["total"]);
-        format!("{count} of {total} files are in {}", download.dir.display())
+        let total = plural(view["total"].as_i64().unwrap_or_default(), "file");
+        format!("{} of {total} in {}", files.len(), download.dir.display())
     })
 }
 

@@ -53,10 +53,10 @@ pub(in super::super) async fn confirm(
     form: Form,
 ) -> Result<Response, Problem> {
     user.caller.require_scope(Scope::Operate)?;
-    let wanted = form.get("perform");
-    let (action, filters) = match wanted.split_once(' ') {
+    let name = form.get("perform");
+    let (action, filters) = match name.split_once(' ') {
         Some((action, "all")) => (parse(action)?, vec![form.get("filter").trim().to_owned()]),
-        _ => (parse(wanted)?, selected(&form)?),
+        _ => (parse(name)?, selected(&form)?),
     };
     let back = format!(
         "/dead?filter={}",
