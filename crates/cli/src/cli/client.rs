@@ -158,17 +158,13 @@ impl Client {
         Ok((ready, report))
     }
 
-    /// Gets `path` if a server answers there; none if none is running or it's too old to know the path.
+    /// Gets `path` from a running server; none if no Postrider server answers, or one that doesn't know the path.
     pub async fn get_if_running(&self, path: &[&str]) -> Result<Option<Value>, RequestError> {
-        let request = self
-            .request(Method::GET, path, &[])?
-            .timeout(HEALTH_TIMEOUT);
-        match self.send(request).await {
+        match self.call(Method::GET, path, &[], None).await {
             Ok((_, view)) => Ok(Some(view)),
             Err(error)
-                if error
-                    .status
-                    .is_none_or(|status| status == StatusCode::NOT_FOUND) =>
+                if error.failure.exit == Exit::Unreachable
+                    || error.status == Some(StatusCode::NOT_FOUND) =>
             {
                 Ok(None)
             }
