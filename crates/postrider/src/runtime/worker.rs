@@ -177,6 +177,7 @@ impl Worker {
             abort: abort.drop_guard(),
             stop_settling: stop_settling.drop_guard(),
             _background: background,
+            _worker_pool: shared,
         };
         (claimer, running)
     }
@@ -287,6 +288,8 @@ struct Running {
     abort: DropGuard,
     stop_settling: DropGuard,
     _background: [AbortOnDropHandle<()>; 5],
+    /// Listens for hints as long as it lives.
+    _worker_pool: WorkerPool,
 }
 
 impl Running {
