@@ -23,6 +23,9 @@ use crate::{
 /// Items on a page of the console.
 const PAGE_SIZE: u64 = 25;
 
+/// Reads a service's gauges from the database.
+pub type ReadGauges = for<'a> fn(&'a PgPool) -> BoxFuture<'a, Result<Vec<Gauge>, sqlx::Error>>;
+
 /// The fixed facts about a service.
 #[derive(Debug)]
 pub struct ServiceDescription {
@@ -57,7 +60,7 @@ pub struct ServiceDescription {
     /// Registers its metrics, at zero.
     pub register_metrics: fn(),
     /// Reads its gauges from the database.
-    pub gauges: for<'a> fn(&'a PgPool) -> BoxFuture<'a, Result<Vec<Gauge>, sqlx::Error>>,
+    pub gauges: ReadGauges,
 }
 
 impl ServiceDescription {
