@@ -122,7 +122,7 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<(), Failure> {
 
 /// The hidden command `pdf-text`: reads one PDF in a process of its own.
 pub(super) fn pdf_text() -> Result<(), Failure> {
-    postrider_protocols::document::text_of_pdf_child()
+    postrider_protocols::document::run_pdf_child()
         .map_err(|e| Failure::caused(Exit::Failed, "the PDF can't be read", &e))
 }
 

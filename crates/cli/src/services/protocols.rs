@@ -60,7 +60,7 @@ pub(super) fn tasks(resources: &Resources, config: &Config) -> Result<Vec<Task>,
         settings.retention,
         stop.clone(),
     );
-    let tidy = cleaning::tidy(pool.clone(), resources.store.clone(), stop.clone());
+    let tidy = cleaning::remove_orphans(pool.clone(), resources.store.clone(), stop.clone());
     Ok(vec![
         Task::new(
             Role::Worker,
@@ -88,7 +88,7 @@ fn remote(
 fn vocabulary(config: &Config) -> Result<Vocabulary, Failure> {
     match &config.protocols.vocabulary {
         Some(path) => Vocabulary::open(path),
-        None => Vocabulary::ours(),
+        None => Vocabulary::built_in(),
     }
     .map_err(|e| Failure::caused(Exit::Config, "protocols.vocabulary", &e))
 }

@@ -12,7 +12,7 @@ use postrider_web::{
 use serde_json::Value;
 
 use crate::{
-    CHECKS, OUTBOX, Protocols, cleaning, codes, counters,
+    CHECKS, OUTBOX, Protocols, codes, gauges,
     model::{Criterion, Decision, Kind, Status, Summary},
 };
 
@@ -67,8 +67,8 @@ pub static DESCRIPTION: ServiceDescription = ServiceDescription {
     redrive_guards: &[],
     checks: CHECKS,
     parked_reasons: &[],
-    register_metrics: counters::register,
-    gauges: |pool| Box::pin(cleaning::readings(pool)),
+    register_metrics: gauges::register,
+    gauges: |pool| Box::pin(gauges::read(pool)),
 };
 
 impl Service for Protocols {
@@ -77,7 +77,7 @@ impl Service for Protocols {
     }
 
     fn timeline<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Vec<Timeline>, sqlx::Error>> {
-        timeline_by_uuid(id, |id| self.trail(id))
+        timeline_by_uuid(id, |id| Self::timeline(self, id))
     }
 
     fn list<'a>(
@@ -85,10 +85,9 @@ impl Service for Protocols {
         query: &'a ListQuery,
     ) -> BoxFuture<'a, Result<Page<ItemSummary>, Problem>> {
         Box::pin(async move {
-            let page = query.page(DESCRIPTION.name)?;
-            let status = query.status()?;
-            let rows = Self::list(self, status, page.before, page.rows_to_select()).await?;
-            page.answer(rows, |(place, _)| *place, |(_, row)| summary(row))
+            let (status, cursor) = (query.status()?, query.cursor.as_ref());
+            let page = Self::list(self, status, cursor, ListQuery::limit()).await?;
+            Ok(page.map(summary))
         })
     }
 
@@ -101,7 +100,7 @@ impl Service for Protocols {
             let Ok(id) = id.parse() else {
                 return Ok(Vec::new());
             };
-            let Some(view) = self.show(id).await? else {
+            let Some(view) = self.get(id).await? else {
                 return Ok(Vec::new());
             };
             let mut facts = vec![

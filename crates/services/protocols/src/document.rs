@@ -1,7 +1,6 @@
-//! From the bytes of a document to its text.
+//! Documents: validation on upload, and their text for the stages.
 //!
-//! What can't be read is a permanent failure with its reason, found once and never tried again; a store that is away is
-//! waited for.
+//! A document that can't be read is a permanent failure with a reason; an unavailable object store is waited for.
 
 mod layout;
 mod pdf;
@@ -17,35 +16,86 @@ use postrider::{
 use postrider_blob::{Error as StoreError, Key, Store};
 use uuid::Uuid;
 
-pub use pdf::{PdfReader, text_of_pdf_child};
+pub use pdf::{PdfReader, run_pdf_child};
 pub use plain::decode;
 
-use crate::{model::Step, stage::Trouble, store::Work};
+use crate::{model::Step, stage::StageError, store::StepInput};
 
-/// The breaker's name.
+/// The name of the object store's breaker.
 pub const DEPENDENCY: &str = "protocols.store";
 
-/// The media type of plain text.
-pub const TEXT: &str = "text/plain";
+/// A PDF starts with this, or has it within the first kilobyte.
+const PDF_MARKER: &[u8] = b"%PDF-";
+const PDF_MARKER_WITHIN: usize = 1024;
 
-/// The media type of PDF.
-pub const PDF: &str = "application/pdf";
+/// The media type of a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Media {
+    /// `text/plain`
+    Text,
+    /// `application/pdf`
+    Pdf,
+}
 
-/// Where everything that belongs to protocols is, in the object store.
+impl Media {
+    /// Parses a content type; parameters and case are ignored.
+    #[must_use]
+    pub fn parse(content_type: &str) -> Option<Self> {
+        let essence = content_type.split(';').next().unwrap_or_default().trim();
+        [Self::Text, Self::Pdf]
+            .into_iter()
+            .find(|media| essence.eq_ignore_ascii_case(media.as_str()))
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Text => "text/plain",
+            Self::Pdf => "application/pdf",
+        }
+    }
+}
+
+/// Checks that an upload can be a protocol: plain text with at least one letter or digit, or a PDF. Whether a PDF is
+/// readable shows only in the pipeline, where reading it is bounded.
+pub fn validate(media: Media, content: &[u8]) -> Result<(), &'static str> {
+    match media {
+        _ if content.is_empty() => Err("is empty; upload plain text or a PDF"),
+        Media::Pdf => {
+            let head = &content[..content.len().min(PDF_MARKER_WITHIN)];
+            let found = head
+                .windows(PDF_MARKER.len())
+                .any(|part| part == PDF_MARKER);
+            found
+                .then_some(())
+                .ok_or("is not a PDF; upload plain text or a PDF")
+        }
+        Media::Text if !plain::is_text(content) => {
+            Err("is binary data; upload plain text (UTF-8, UTF-16 or Windows-1252) or a PDF")
+        }
+        Media::Text if !has_text(&decode(content)) => {
+            Err("has no text; upload plain text or a PDF")
+        }
+        Media::Text => Ok(()),
+    }
+}
+
+/// The folder of this service in the object store.
 pub const FOLDER: &str = "protocols";
 
-/// Where a protocol's document is.
+/// The key of a protocol's document.
 #[must_use]
 pub fn document_key(id: Uuid) -> Key {
     Key::from_iter([FOLDER, &id.to_string(), "document"])
 }
 
-/// Where the text of a PDF is, once it was read.
+/// The key of the text of a PDF, once extracted.
 fn text_key(id: Uuid) -> Key {
     Key::from_iter([FOLDER, &id.to_string(), "text"])
 }
 
-/// Reads documents.
+/// Reads documents from the object store.
 pub struct Documents {
     store: Store,
     breaker: Arc<Breaker>,
@@ -53,7 +103,7 @@ pub struct Documents {
 }
 
 impl Documents {
-    /// Documents of this store.
+    /// Documents in this object store.
     #[must_use]
     pub fn new(store: Store, breaker: Arc<Breaker>, pdf: PdfReader) -> Self {
         Self {
@@ -63,10 +113,15 @@ impl Documents {
         }
     }
 
-    /// The text of a protocol's document. A PDF is read once, in extraction; grounding finds its text.
-    pub(crate) async fn text(&self, id: Uuid, work: &Work, step: Step) -> Result<String, Trouble> {
-        let key = Key::parse(&work.document_key).map_err(|error| missing(&error))?;
-        if work.media_type != PDF {
+    /// The text of a protocol's document. Extraction reads a PDF and stores its text for grounding.
+    pub(crate) async fn text(
+        &self,
+        id: Uuid,
+        input: &StepInput,
+        step: Step,
+    ) -> Result<String, StageError> {
+        let key = Key::parse(&input.document_key).map_err(|error| missing(&error))?;
+        if input.media_type != Media::Pdf.as_str() {
             let text = decode(&self.read(&key).await?);
             return not_empty(text, "the document has no text");
         }
@@ -78,51 +133,96 @@ impl Documents {
         let text = self.pdf.text(self.read(&key).await?).await?;
         let text = not_empty(
             text,
-            "the PDF has no text; if it is scanned, recognise its text first",
+            "the PDF has no text; if it is scanned, run text recognition (OCR) first",
         )?;
-        let kept = Bytes::from(text.clone());
-        self.call(self.store.put(&text_key(id), kept)).await?;
+        let copy = Bytes::from(text.clone());
+        self.call(self.store.put(&text_key(id), copy)).await?;
         Ok(text)
     }
 
-    async fn read(&self, key: &Key) -> Result<Bytes, Trouble> {
+    async fn read(&self, key: &Key) -> Result<Bytes, StageError> {
         self.call(self.store.read_all(key)).await
     }
 
-    /// A call of the store, unless the store is left alone at the moment.
+    /// Calls the object store through its breaker.
     async fn call<T>(
         &self,
-        work: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, Trouble> {
-        let judge = |result: &Result<T, StoreError>| match result {
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StageError> {
+        let classify = |result: &Result<T, StoreError>| match result {
             Ok(_) | Err(StoreError::NotFound { .. }) => breaker::Outcome::Answered,
             Err(_) => breaker::Outcome::Unavailable,
         };
-        match self.breaker.call(work, judge).await {
+        match self.breaker.call(call, classify).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error @ StoreError::NotFound { .. })) => Err(missing(&error)),
-            Ok(Err(error)) => Err(Trouble::unavailable(Failure::with_category(
+            Ok(Err(error)) => Err(StageError::unavailable(Failure::with_category(
                 "STORE_UNAVAILABLE",
                 Category::Network,
-                format!("the object store can't be used: {error}"),
+                format!("the object store is unavailable: {error}"),
             ))),
-            Err(open) => Err(Trouble::open(&open)),
+            Err(open) => Err(StageError::open(&open)),
         }
     }
 }
 
-fn missing(error: &dyn std::fmt::Display) -> Trouble {
-    Trouble::permanent(
+fn missing(error: &dyn std::fmt::Display) -> StageError {
+    StageError::permanent(
         "missing_document",
         "DOCUMENT_MISSING",
         format!("the document is not in the object store: {error}"),
     )
 }
 
-fn not_empty(text: String, why: &str) -> Result<String, Trouble> {
-    if text.chars().any(char::is_alphanumeric) {
+fn not_empty(text: String, why: &str) -> Result<String, StageError> {
+    if has_text(&text) {
         Ok(text)
     } else {
-        Err(Trouble::permanent("empty_document", "DOCUMENT_EMPTY", why))
+        Err(StageError::permanent(
+            "empty_document",
+            "DOCUMENT_EMPTY",
+            why,
+        ))
+    }
+}
+
+fn has_text(text: &str) -> bool {
+    text.chars().any(char::is_alphanumeric)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_pdf_are_valid_and_anything_else_is_not() {
+        for text in ["1. Age ≥ 18", "Größe", "a\u{0C}b", "\u{FEFF}x"] {
+            assert_eq!(validate(Media::Text, text.as_bytes()), Ok(()), "{text}");
+        }
+        for text in [
+            b"\xFF\xFEa\0g\0e\0".as_slice(),
+            b"a\0g\0e\0",
+            b"\x93quoted\x94",
+            b"end of file\x1A",
+        ] {
+            assert_eq!(validate(Media::Text, text), Ok(()), "{text:?}");
+        }
+        for pdf in [b"%PDF-1.7\n".as_slice(), b"\n\n%PDF-1.4"] {
+            assert_eq!(validate(Media::Pdf, pdf), Ok(()));
+        }
+        let random: Vec<u8> = (0..2_000_u32).map(|n| (n * n / 7 % 251) as u8).collect();
+        for (media, content, problem) in [
+            (Media::Text, b"".as_slice(), "is empty"),
+            (Media::Pdf, b"", "is empty"),
+            (Media::Text, b" \n\t---\n", "has no text"),
+            (Media::Text, b"\xEF\xBB\xBF", "has no text"),
+            (Media::Text, &random, "is binary data"),
+            (Media::Pdf, &random, "is not a PDF"),
+            (Media::Pdf, b"plain text", "is not a PDF"),
+        ] {
+            let error = validate(media, content).err().unwrap_or_default();
+            assert!(error.starts_with(problem), "{media:?}: {error:?}");
+            assert!(error.contains("upload plain text"), "{error}");
+        }
     }
 }

@@ -1,10 +1,10 @@
-//! protocols: a document pipeline with nine states.
+//! Clinical protocols: a document pipeline with nine states.
 //!
-//! A clinical protocol goes through extraction, grounding and review. The promise: every document is in one of nine
-//! states, every move is one of the allowed ones, and a failure is visible, retried or archived.
+//! A protocol goes through extraction, grounding and review. The promise: every document is in one of nine states,
+//! every transition is one of the allowed ones, and every failure is visible and is retried or archived.
 //!
 //! ```text
-//!            PROTOCOL_UPLOADED         CRITERIA_EXTRACTED              a person
+//!            PROTOCOL_UPLOADED         CRITERIA_EXTRACTED              reviewer
 //!  uploaded ──────▶ extracting ──────────▶ grounding ──────▶ pending_review ──────▶ complete
 //!   ▲  ▲              │  ▲ │                │  ▲ │                 │ reject
 //!   │  │              ▼  │ │                ▼  │ │                 │
@@ -15,20 +15,20 @@
 //!   └──────────────────────── retry ────────────┘ ◀────────────────┘
 //! ```
 //!
-//! Each pass through the pipeline is a try with a number. Events carry it, and a retry or a rejection begins the next
-//! one and retires the events of the old.
+//! Each pass through the pipeline is a numbered try. Events carry the number; a manual retry or a rejection starts the
+//! next try and retires the events of the previous one.
 //!
-//! Gauge order: [`model`] (states and criteria), [`accept`], [`worker`] (the pipeline), [`stage`] (what does the
-//! steps), [`document`] (text and PDF), [`operate`] (retry, review, archive), `store` (all SQL), [`http`].
+//! Read [`model`] (states and criteria), [`service`] (the facade), [`worker`] (the pipeline), [`stage`] (what runs a
+//! step), [`document`] (text and PDF), `store` (all SQL), [`http`].
 
-pub mod accept;
 pub mod cleaning;
-pub mod counters;
 mod description;
 pub mod document;
+mod error;
+pub mod gauges;
 pub mod http;
 pub mod model;
-pub mod operate;
+pub mod service;
 pub mod settings;
 pub mod stage;
 mod store;
@@ -37,26 +37,14 @@ mod timeline;
 pub mod worker;
 
 pub use description::DESCRIPTION;
-pub use http::{Protocols, routes};
+pub use error::{ProtocolError, codes};
+pub use http::routes;
+pub use service::Protocols;
 pub use settings::Settings;
 pub use table::{CHECKS, OUTBOX};
 
-/// The slice's own schema, `protocols`.
+/// The migrations of the schema `protocols`.
 #[must_use]
 pub const fn migrations() -> postrider::migrate::MigrationSet {
-    postrider::migration_set!("protocols", ["0001_protocol", "0002_outbox", "0003_cause"])
-}
-
-/// What can be wrong with a request about a protocol.
-pub mod codes {
-    postrider_web::error_codes! {
-        /// No protocol has this id.
-        PROTOCOL_NOT_FOUND = "protocol-not-found", NOT_FOUND, "No such protocol";
-        /// The protocol has not failed.
-        PROTOCOL_NOT_RETRYABLE = "protocol-not-retryable", BAD_REQUEST, "The protocol cannot be retried";
-        /// The protocol does not wait for a review.
-        PROTOCOL_NOT_REVIEWABLE = "protocol-not-reviewable", CONFLICT, "The protocol cannot be reviewed";
-        /// The object store does not take the document now.
-        DOCUMENT_STORE_UNAVAILABLE = "document-store-unavailable", SERVICE_UNAVAILABLE, "The document cannot be stored now";
-    }
+    postrider::migration_set!("protocols", ["0001_baseline"])
 }

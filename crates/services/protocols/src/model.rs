@@ -1,17 +1,17 @@
-//! States, criteria and views of protocols; pure.
+//! States, criteria and views of protocols. No I/O.
 
 mod criterion;
 mod status;
 mod view;
 
 pub use criterion::{Age, AgeUnit, Comparator, Criterion, Kind, Measure, Term};
-pub use status::{Move, NotAllowed, Status};
+pub use status::{InvalidTransition, Status, Transition};
 pub use view::{Decision, ProtocolView, RetryQueued, ReviewRequest, Summary, Uploaded};
 
-/// The longest title, in characters.
-pub const LONGEST_TITLE: usize = 500;
+/// The maximum length of a title, in characters.
+pub const MAX_TITLE_CHARS: usize = 500;
 
-/// The two steps of the pipeline, each moved on by an event of its own.
+/// The two steps of the pipeline, each triggered by its own event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// From a document to criteria.
@@ -21,7 +21,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// The event that asks for it.
+    /// The event that triggers it.
     #[must_use]
     pub const fn event(self) -> &'static str {
         match self {
@@ -30,7 +30,7 @@ impl Step {
         }
     }
 
-    /// The state before it, and when it is done again after a crash.
+    /// The state before it.
     #[must_use]
     pub const fn ready(self) -> Status {
         match self {
@@ -48,7 +48,7 @@ impl Step {
         }
     }
 
-    /// The state when it failed and is tried again.
+    /// The state after a failure, until it is retried.
     #[must_use]
     pub const fn failed(self) -> Status {
         match self {

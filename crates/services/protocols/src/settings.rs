@@ -1,4 +1,4 @@
-//! What can be configured about protocols: the section `[protocols]`.
+//! The configuration section `[protocols]`.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -12,37 +12,37 @@ use postrider_web::http_client::Endpoint;
 use serde::Deserialize;
 use url::Url;
 
-/// No wait between attempts is longer, unless the first one is.
-const LONGEST_WAIT: Duration = Duration::from_secs(300);
+/// The maximum delay between attempts, unless the initial delay is longer.
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(300);
 
 /// `[protocols]`
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// So many failures of a step, and the protocol is a dead letter.
+    /// Failures of a step after which the protocol becomes a dead letter.
     pub max_retries: u32,
-    /// So many steps run at once.
+    /// Maximum number of concurrent steps.
     pub concurrency: usize,
-    /// The largest document.
+    /// Maximum size of a document.
     pub max_size: ByteSize,
-    /// A dead letter that nobody touched for so long is archived.
+    /// Age at which an unchanged dead letter is archived.
     #[serde(with = "postrider::internal::duration")]
     pub archive_after: Duration,
     /// How long published events are kept.
     #[serde(with = "postrider::internal::duration")]
     pub retention: Duration,
-    /// Absent: the vocabulary that comes with the program.
+    /// Path of a vocabulary; the built-in one if absent.
     #[serde(deserialize_with = "unless_empty")]
     pub vocabulary: Option<PathBuf>,
-    /// Waits.
+    /// Retry delays.
     pub retry: Retry,
-    /// Who does the steps.
+    /// The services that run the steps.
     pub stages: Stages,
-    /// What reading a PDF may cost.
+    /// Limits for reading a PDF.
     pub pdf: Pdf,
-    /// Leases.
+    /// Leases of the worker.
     pub lease: Lease,
-    /// When a stage service or the store is left alone, where that differs from the common settings.
+    /// Breaker settings of stage services and object store, where they differ from the common ones.
     pub breaker: BreakerOverride,
 }
 
@@ -50,7 +50,7 @@ pub struct Settings {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Retry {
-    /// The wait after the first failure; it doubles.
+    /// Delay after the first failure; it doubles each time.
     #[serde(with = "postrider::internal::duration")]
     pub initial_delay: Duration,
 }
@@ -59,15 +59,15 @@ pub struct Retry {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stages {
-    /// The longest that one call may take.
+    /// Timeout of one call.
     #[serde(with = "postrider::internal::duration")]
     pub timeout: Duration,
-    /// So long an unavailable service is waited for at no cost.
+    /// How long a protocol waits for an unavailable service before attempts are spent.
     #[serde(with = "postrider::internal::duration")]
     pub patience: Duration,
-    /// From a document to criteria.
+    /// Extracts criteria from a document.
     pub extraction: Service,
-    /// From criteria to codes.
+    /// Maps terms of criteria to codes.
     pub grounding: Service,
 }
 
@@ -75,10 +75,10 @@ pub struct Stages {
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Service {
-    /// Absent: the built-in stage.
+    /// URL of the service; the built-in stage if absent.
     #[serde(deserialize_with = "address")]
     pub url: Option<Url>,
-    /// Shown as a bearer token.
+    /// Sent as a bearer token.
     #[serde(deserialize_with = "unless_empty")]
     pub token: Option<String>,
 }
@@ -87,21 +87,21 @@ pub struct Service {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pdf {
-    /// The longest that reading one may take.
+    /// Maximum CPU time.
     #[serde(with = "postrider::internal::duration")]
     pub timeout: Duration,
-    /// The most memory that reading one may take.
+    /// Maximum memory.
     pub memory: ByteSize,
 }
 
 impl Settings {
-    /// The retry policy: so many failures, with waits that double.
+    /// The retry policy: exponential backoff.
     pub fn policy(&self) -> Result<RetryPolicy, PolicyError> {
         let initial = self.retry.initial_delay;
-        RetryPolicy::exponential(initial, LONGEST_WAIT.max(initial), self.max_retries)
+        RetryPolicy::exponential(initial, MAX_RETRY_DELAY.max(initial), self.max_retries)
     }
 
-    /// What only shows when values are used. (key, what is wrong)
+    /// Contradictions between values: key and problem.
     #[must_use]
     pub fn contradictions(&self) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
@@ -163,7 +163,7 @@ impl Service {
 }
 
 impl fmt::Debug for Service {
-    /// Neither the token nor what an address may carry belongs in a log.
+    /// Leaves out the token and the URL, which may contain secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Service")
             .field("host", &self.url.as_ref().and_then(Url::host_str))

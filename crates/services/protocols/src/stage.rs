@@ -1,7 +1,7 @@
-//! A step of the pipeline as the worker sees it: a service behind HTTP, or what is built in.
+//! What runs a step of the pipeline: an HTTP service, or a built-in stage.
 //!
-//! What matters about a failure is what it says about the next attempt: never (the document or the request is wrong),
-//! perhaps (the stage failed), or not yet (the service is away). Only the second spends attempts.
+//! A failure is classified by what it means for the next attempt: permanent (the document or the request is wrong),
+//! transient (the stage failed), or unavailable (the service is down). Only transient failures spend attempts.
 
 mod built_in;
 pub mod extraction;
@@ -24,72 +24,72 @@ pub use http::HttpStage;
 
 use crate::model::Criterion;
 
-/// What a stage is asked.
+/// The request to a stage.
 #[derive(Debug, Clone, Serialize)]
 pub struct Request {
-    /// Of which protocol.
+    /// The protocol.
     pub protocol_id: Uuid,
-    /// In which try.
+    /// The try.
     #[serde(rename = "try")]
     pub try_no: i32,
     /// The protocol's title.
     pub title: String,
     /// The document's text.
     pub text: String,
-    /// What extraction has found; for grounding alone.
+    /// The extracted criteria; only for grounding.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub criteria: Option<Vec<Criterion>>,
 }
 
-/// What a step is done by.
+/// What runs a step.
 pub trait Stage: Send + Sync + 'static {
     /// Its name in metadata and logs.
     fn name(&self) -> &'static str;
 
-    /// Is it another party that may be away?
+    /// Is it a service that may be unavailable?
     fn is_remote(&self) -> bool;
 
-    /// Does the step.
-    fn run(&self, request: Request) -> BoxFuture<'_, Result<Vec<Criterion>, Trouble>>;
+    /// Runs the step.
+    fn run(&self, request: Request) -> BoxFuture<'_, Result<Vec<Criterion>, StageError>>;
 }
 
-/// What a failure says about the next attempt.
+/// What a failure means for the next attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// There is no use in one.
+pub enum FailureKind {
+    /// It would fail, too.
     Permanent,
-    /// It may succeed; this one counts.
+    /// It may succeed; the failed one counts.
     Transient,
-    /// The other side is away: it is waited for.
+    /// It waits until the service is available again, and the failed one does not count.
     Unavailable,
 }
 
-/// A step that came to nothing.
+/// A failed step.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{failure}")]
-pub struct Trouble {
-    /// What it says about the next attempt.
-    pub kind: Kind,
-    /// The category in `metadata.error`, if the protocol is given up for it.
+pub struct StageError {
+    /// What it means for the next attempt.
+    pub kind: FailureKind,
+    /// The category in `metadata.error` if the protocol becomes a dead letter.
     pub category: &'static str,
     /// Why.
     pub failure: Failure,
-    /// When to come again, if the other side said so.
+    /// When to retry, if the service said so.
     pub retry_after: Option<Duration>,
-    /// What it shows about the other side.
-    pub shows: breaker::Outcome,
+    /// What it means for the breaker.
+    pub breaker: breaker::Outcome,
 }
 
-impl Trouble {
-    /// There is no use in another attempt.
+impl StageError {
+    /// Another attempt would fail, too.
     #[must_use]
     pub fn permanent(category: &'static str, code: &str, message: impl std::fmt::Display) -> Self {
         Self {
-            kind: Kind::Permanent,
+            kind: FailureKind::Permanent,
             category,
             failure: Failure::with_category(code, Category::Data, message),
             retry_after: None,
-            shows: breaker::Outcome::Answered,
+            breaker: breaker::Outcome::Answered,
         }
     }
 
@@ -97,25 +97,25 @@ impl Trouble {
     #[must_use]
     pub fn transient(failure: Failure) -> Self {
         Self {
-            kind: Kind::Transient,
+            kind: FailureKind::Transient,
             category: PIPELINE_FAILED,
             failure,
             retry_after: None,
-            shows: breaker::Outcome::Answered,
+            breaker: breaker::Outcome::Answered,
         }
     }
 
-    /// The other side is away.
+    /// The service is unavailable.
     #[must_use]
     pub fn unavailable(failure: Failure) -> Self {
         Self {
-            kind: Kind::Unavailable,
-            shows: breaker::Outcome::Unavailable,
+            kind: FailureKind::Unavailable,
+            breaker: breaker::Outcome::Unavailable,
             ..Self::transient(failure)
         }
     }
 
-    /// The other side is away, and was not even asked.
+    /// The breaker is open, so the service was not called.
     #[must_use]
     pub fn open(open: &breaker::Open) -> Self {
         let failure = Failure::with_category("BREAKER_OPEN", Category::Network, open);
@@ -126,5 +126,5 @@ impl Trouble {
     }
 }
 
-/// The category of what was tried in vain.
+/// The category of a protocol that is out of attempts.
 pub const PIPELINE_FAILED: &str = "pipeline_failed";

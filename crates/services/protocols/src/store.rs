@@ -1,31 +1,32 @@
-//! All SQL of the slice.
+//! All SQL of the service.
 //!
-//! Whoever locks both a protocol and its events locks the protocol first: the worker's settling does so, too. A state
-//! changes only by a [`Move`], and only if the protocol is still in the state and the try that the caller has seen.
+//! Lock order: a protocol before its events; the worker's settling follows it, too. A state changes only by a
+//! [`Transition`], and only if the protocol is still in the state and the try that the caller read.
 
 use std::time::Duration;
 
+use postrider_inspect::timeline::Event;
 use serde_json::Value;
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::model::{Criterion, Move, ProtocolView, Status, Step, Summary};
+use crate::model::{Criterion, ProtocolView, Status, Step, Summary, Transition};
 
 const INSERT: &str = "
 insert into protocols.protocol (id, title, document_key, media_type, metadata) values ($1, $2, $3, $4, $5)";
 
-/// A second event of the same kind for the same try is the same event.
+/// A try has one event of each type.
 const INSERT_EVENT: &str = "
 insert into protocols.outbox (protocol_id, try, event_type) values ($1, $2, $3)
 on conflict (protocol_id, try, event_type) do nothing";
 
-const VIEW: &str = "
+const GET: &str = "
 select id, title, status, try as try_no, error_reason, metadata, coalesce(criteria, '[]') as criteria,
        created_at, updated_at, document_key, media_type
 from protocols.protocol where id = $1";
 
-/// Index: the unique one on seq, backwards.
+/// Index: protocol_seq_key, backwards.
 const LIST: &str = "
 select seq, id, title, status, error_reason, created_at, updated_at from protocols.protocol
 where seq < coalesce($1, 9223372036854775807) and status <> 'archived'
@@ -42,24 +43,24 @@ select seq, status, try as try_no, now() as now,
        status = 'dead_letter' and updated_at <= now() - make_interval(secs => $2) as archivable
 from protocols.protocol where id = $1 for update";
 
-/// The one statement that changes a state. `$6`: keys of metadata that go; `$7`: those that come; `$8`: whether the
-/// criteria are replaced by `$9`; `$10`: 1 begins the next try; `$11`: the reason stays as it is.
-const MOVE: &str = "
+/// The only statement that changes a state. `$6`: metadata keys to remove; `$7`: metadata to add; `$8`: replace the
+/// criteria by `$9`; `$10`: 1 starts the next try; `$11`: keep the error reason.
+const APPLY: &str = "
 update protocols.protocol
 set status = $4, error_reason = case when $11 then error_reason else $5 end, metadata = (metadata - $6::text[]) || $7::jsonb,
     criteria = case when $8 then $9 else criteria end, try = try + $10, updated_at = now()
 where id = $1 and try = $2 and status = $3";
 
-/// What a step needs, under the protocol's lock. The event must still be held by a worker: one that was retired, or
-/// taken over and put off by another, begins nothing.
+/// What a step needs, under the protocol's lock. The event must still be leased: one that was retired, or rescued and
+/// snoozed by another worker, starts nothing.
 const LOCK_FOR_STEP: &str = "
 select p.status, p.try as try_no, p.title, p.document_key, p.media_type,
        case when $3 then p.criteria end as criteria,
-       exists (select 1 from protocols.outbox o where o.id = $2 and o.status = 'processing') as held
+       exists (select 1 from protocols.outbox o where o.id = $2 and o.status = 'processing') as leased
 from protocols.protocol p where p.id = $1 for update of p";
 
 /// Index: outbox_once.
-const EVENTS: &str = "
+const UNPUBLISHED_EVENTS: &str = "
 select id from protocols.outbox where protocol_id = $1 and status <> 'published' order by id";
 
 /// Index: protocol_dead.
@@ -68,20 +69,41 @@ select id from protocols.protocol
 where status = 'dead_letter' and updated_at <= now() - make_interval(secs => $1)
 order by updated_at limit $2";
 
-/// Index: outbox_finished. Dead letters stay until a person or the archive takes them.
-const CLEAN: &str = "
+/// Index: outbox_finished. Dead letters stay until they are redriven or archived.
+const DELETE_PUBLISHED: &str = "
 delete from protocols.outbox where ctid = any(array(
     select ctid from protocols.outbox
     where finished_at < now() - make_interval(secs => $1) and status = 'published'
     order by finished_at limit $2 for update skip locked))";
 
-const KNOWN: &str = "select id from protocols.protocol where id = any($1)";
+const EXISTING: &str = "select id from protocols.protocol where id = any($1)";
 
 const COUNTS: &str = "select status, count(*) from protocols.protocol group by status";
 
-/// A protocol to be.
+const TIMELINE_STATE: &str = "select p.status from protocols.protocol p where p.id = $1";
+
+const TIMELINE_STEPS: &str =
+    "select o.id from protocols.outbox o where o.protocol_id = $1 order by o.id desc limit 100";
+
+const TIMELINE_EVENTS: &str = "
+select * from (
+    select p.created_at as at, 'uploaded' as what, p.title as detail, null::boolean as good
+    from protocols.protocol p where p.id = $1
+    union all
+    select p.updated_at, p.status, p.error_reason, case when p.error_reason is not null then false end
+    from protocols.protocol p where p.id = $1 and p.updated_at > p.created_at
+    union all
+    select e.* from protocols.outbox o,
+    lateral (values
+        (o.created_at, lower(o.event_type) || ' of try ' || o.try, null, null::boolean),
+        (o.finished_at, lower(o.event_type) || case o.status when 'published' then ' done' else ' dead' end, o.error_code,
+         o.status = 'published')) e(at, what, detail, good)
+    where o.id = any($2)) e
+where e.at is not null order by e.at";
+
+/// A protocol to insert.
 #[derive(Debug)]
-pub(crate) struct New<'a> {
+pub(crate) struct NewProtocol<'a> {
     pub id: Uuid,
     pub title: &'a str,
     pub document_key: &'a str,
@@ -89,9 +111,9 @@ pub(crate) struct New<'a> {
     pub metadata: Value,
 }
 
-/// A protocol with all that is known of it, and where its document is.
+/// A row of `protocols.protocol`.
 #[derive(Debug, sqlx::FromRow)]
-pub(crate) struct Stored {
+pub(crate) struct ProtocolRow {
     id: Uuid,
     title: String,
     pub status: Status,
@@ -105,8 +127,8 @@ pub(crate) struct Stored {
     pub media_type: String,
 }
 
-impl From<Stored> for ProtocolView {
-    fn from(row: Stored) -> Self {
+impl From<ProtocolRow> for ProtocolView {
+    fn from(row: ProtocolRow) -> Self {
         Self {
             id: row.id,
             title: row.title,
@@ -122,7 +144,7 @@ impl From<Stored> for ProtocolView {
 }
 
 #[derive(sqlx::FromRow)]
-struct Listed {
+struct SummaryRow {
     seq: i64,
     id: Uuid,
     title: String,
@@ -132,9 +154,9 @@ struct Listed {
     updated_at: OffsetDateTime,
 }
 
-/// What an operation on one protocol must know before it changes anything.
+/// A protocol that is locked for a transition.
 #[derive(Debug, Clone, Copy, sqlx::FromRow)]
-pub(crate) struct Standing {
+pub(crate) struct LockedProtocol {
     pub seq: i64,
     pub status: Status,
     pub try_no: i32,
@@ -142,46 +164,49 @@ pub(crate) struct Standing {
     pub archivable: bool,
 }
 
-/// What a step works on.
+/// The input of a step.
 #[derive(Debug, sqlx::FromRow)]
-pub(crate) struct Work {
+pub(crate) struct StepInput {
     pub status: Status,
     pub try_no: i32,
     pub title: String,
     pub document_key: String,
     pub media_type: String,
     pub criteria: Option<sqlx::types::Json<Vec<Criterion>>>,
-    pub held: bool,
+    pub leased: bool,
 }
 
-/// What becomes of `error_reason`.
+/// What happens to `error_reason`.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) enum Reason {
-    /// It goes: nothing is wrong any more.
+pub(crate) enum ErrorReason {
+    /// Clear it.
     #[default]
     Clear,
-    /// It stays as it is.
+    /// Keep it.
     Keep,
-    /// This is why.
+    /// Replace it.
     Set(String),
 }
 
-/// What changes together with a state.
+/// What changes along with a state.
 #[derive(Debug, Default)]
 pub(crate) struct Change {
-    /// What becomes of the reason.
-    pub reason: Reason,
-    /// Keys of the metadata that go.
-    pub forget: &'static [&'static str],
-    /// Keys of the metadata that come; an object.
-    pub remember: Option<Value>,
-    /// New criteria; `Some(None)` takes them away.
+    /// What happens to the error reason.
+    pub reason: ErrorReason,
+    /// Metadata keys to remove.
+    pub remove_metadata: &'static [&'static str],
+    /// Metadata to add; an object.
+    pub add_metadata: Option<Value>,
+    /// New criteria; `Some(None)` removes them.
     pub criteria: Option<Option<Value>>,
-    /// The next try begins.
+    /// Start the next try.
     pub next_try: bool,
 }
 
-pub(crate) async fn insert(tx: &mut PgConnection, new: &New<'_>) -> Result<(), sqlx::Error> {
+pub(crate) async fn insert(
+    tx: &mut PgConnection,
+    new: &NewProtocol<'_>,
+) -> Result<(), sqlx::Error> {
     sqlx::query(INSERT)
         .bind(new.id)
         .bind(new.title)
@@ -193,7 +218,7 @@ pub(crate) async fn insert(tx: &mut PgConnection, new: &New<'_>) -> Result<(), s
     enqueue(tx, new.id, 1, Step::Extraction).await
 }
 
-/// The event that asks for a step of this try.
+/// Enqueues the event for a step of this try.
 pub(crate) async fn enqueue(
     tx: &mut PgConnection,
     id: Uuid,
@@ -209,11 +234,11 @@ pub(crate) async fn enqueue(
         .map(drop)
 }
 
-pub(crate) async fn view(pool: &PgPool, id: Uuid) -> Result<Option<Stored>, sqlx::Error> {
-    sqlx::query_as(VIEW).bind(id).fetch_optional(pool).await
+pub(crate) async fn get(pool: &PgPool, id: Uuid) -> Result<Option<ProtocolRow>, sqlx::Error> {
+    sqlx::query_as(GET).bind(id).fetch_optional(pool).await
 }
 
-/// The newest first, older than the row `before`; each with its place. Without a status, all but the archived.
+/// Protocols before this `seq`, newest first, each with its `seq`. Without a status: all but the archived ones.
 pub(crate) async fn list(
     pool: &PgPool,
     status: Option<Status>,
@@ -227,8 +252,8 @@ pub(crate) async fn list(
             .bind(limit)
             .bind(status),
     };
-    let rows: Vec<Listed> = query.fetch_all(pool).await?;
-    let summary = |row: Listed| {
+    let rows: Vec<SummaryRow> = query.fetch_all(pool).await?;
+    let summary = |row: SummaryRow| {
         let summary = Summary {
             id: row.id,
             title: row.title,
@@ -242,12 +267,12 @@ pub(crate) async fn list(
     Ok(rows.into_iter().map(summary).collect())
 }
 
-/// Locks a protocol against everybody else who would move it.
+/// Locks a protocol for a transition.
 pub(crate) async fn lock(
     tx: &mut PgConnection,
     id: Uuid,
     archive_after: Duration,
-) -> Result<Option<Standing>, sqlx::Error> {
+) -> Result<Option<LockedProtocol>, sqlx::Error> {
     sqlx::query_as(LOCK)
         .bind(id)
         .bind(archive_after.as_secs_f64())
@@ -255,13 +280,13 @@ pub(crate) async fn lock(
         .await
 }
 
-/// Locks a protocol for a step that the event `event` asks for.
+/// Locks a protocol for the step that `event` triggers.
 pub(crate) async fn lock_for_step(
     tx: &mut PgConnection,
     id: Uuid,
     event: i64,
     step: Step,
-) -> Result<Option<Work>, sqlx::Error> {
+) -> Result<Option<StepInput>, sqlx::Error> {
     sqlx::query_as(LOCK_FOR_STEP)
         .bind(id)
         .bind(event)
@@ -270,45 +295,51 @@ pub(crate) async fn lock_for_step(
         .await
 }
 
-/// Makes the move, if the protocol still stands where it begins and in this try; says whether it did.
+/// Applies a transition if the protocol is still in its first state and in this try; false if not.
 pub(crate) async fn apply(
     tx: &mut PgConnection,
     id: Uuid,
     try_no: i32,
-    step: Move,
+    transition: Transition,
     change: Change,
 ) -> Result<bool, sqlx::Error> {
-    let remember = change
-        .remember
+    let add_metadata = change
+        .add_metadata
         .unwrap_or_else(|| Value::Object(serde_json::Map::new()));
-    let keep = change.reason == Reason::Keep;
+    let keep = change.reason == ErrorReason::Keep;
     let reason = match change.reason {
-        Reason::Set(reason) => Some(reason),
-        Reason::Clear | Reason::Keep => None,
+        ErrorReason::Set(reason) => Some(reason),
+        ErrorReason::Clear | ErrorReason::Keep => None,
     };
-    let moved = sqlx::query(MOVE)
+    let updated = sqlx::query(APPLY)
         .bind(id)
         .bind(try_no)
-        .bind(step.from())
-        .bind(step.to())
+        .bind(transition.from())
+        .bind(transition.to())
         .bind(reason)
-        .bind(change.forget)
-        .bind(remember)
+        .bind(change.remove_metadata)
+        .bind(add_metadata)
         .bind(change.criteria.is_some())
         .bind(change.criteria.flatten())
         .bind(i32::from(change.next_try))
         .bind(keep)
         .execute(tx)
         .await?;
-    Ok(moved.rows_affected() == 1)
+    Ok(updated.rows_affected() == 1)
 }
 
-/// The events of a protocol that wait, run or were given up.
-pub(crate) async fn events(tx: &mut PgConnection, id: Uuid) -> Result<Vec<i64>, sqlx::Error> {
-    sqlx::query_scalar(EVENTS).bind(id).fetch_all(tx).await
+/// The events of a protocol that are waiting, leased or dead.
+pub(crate) async fn unpublished_events(
+    tx: &mut PgConnection,
+    id: Uuid,
+) -> Result<Vec<i64>, sqlx::Error> {
+    sqlx::query_scalar(UNPUBLISHED_EVENTS)
+        .bind(id)
+        .fetch_all(tx)
+        .await
 }
 
-/// Dead letters that nobody touched for so long, the oldest first.
+/// Dead letters that have not changed for this long, oldest first.
 pub(crate) async fn archivable(
     pool: &PgPool,
     after: Duration,
@@ -321,26 +352,55 @@ pub(crate) async fn archivable(
         .await
 }
 
-/// Removes up to `limit` events that were published so long ago; says how many went.
-pub(crate) async fn clean(
+/// Deletes up to `limit` events that were published this long ago; returns the number deleted.
+pub(crate) async fn delete_published(
     pool: &PgPool,
     retention: Duration,
     limit: i64,
 ) -> Result<u64, sqlx::Error> {
-    let gone = sqlx::query(CLEAN)
+    let deleted = sqlx::query(DELETE_PUBLISHED)
         .bind(retention.as_secs_f64())
         .bind(limit)
         .execute(pool)
         .await?;
-    Ok(gone.rows_affected())
+    Ok(deleted.rows_affected())
 }
 
-/// Those of these ids that are protocols.
-pub(crate) async fn known(pool: &PgPool, ids: &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error> {
-    sqlx::query_scalar(KNOWN).bind(ids).fetch_all(pool).await
+/// The subset of these ids that are protocols.
+pub(crate) async fn existing(pool: &PgPool, ids: &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error> {
+    sqlx::query_scalar(EXISTING).bind(ids).fetch_all(pool).await
 }
 
-/// How many protocols stand where.
+/// The number of protocols by status.
 pub(crate) async fn counts(pool: &PgPool) -> Result<Vec<(Status, i64)>, sqlx::Error> {
     sqlx::query_as(COUNTS).fetch_all(pool).await
+}
+
+/// The state of a protocol, for its timeline.
+pub(crate) async fn timeline_state(pool: &PgPool, id: Uuid) -> Result<Option<String>, sqlx::Error> {
+    sqlx::query_scalar(TIMELINE_STATE)
+        .bind(id)
+        .fetch_optional(pool)
+        .await
+}
+
+/// The last events of a protocol.
+pub(crate) async fn timeline_steps(pool: &PgPool, id: Uuid) -> Result<Vec<i64>, sqlx::Error> {
+    sqlx::query_scalar(TIMELINE_STEPS)
+        .bind(id)
+        .fetch_all(pool)
+        .await
+}
+
+/// What happened to a protocol and to these events of it.
+pub(crate) async fn timeline_events(
+    pool: &PgPool,
+    id: Uuid,
+    steps: &[i64],
+) -> Result<Vec<Event>, sqlx::Error> {
+    sqlx::query_as(TIMELINE_EVENTS)
+        .bind(id)
+        .bind(steps)
+        .fetch_all(pool)
+        .await
 }

@@ -1,9 +1,9 @@
-//! The words in which `protocols.outbox` speaks the engine's lifecycle.
+//! The work table of the service, and its invariants for the doctor.
 
 use postrider::lease::{Columns, Finish, States, WorkTable};
 use postrider_inspect::doctor::{Check, Severity};
 
-/// The work table: pending, processing, published, failed, dead_letter.
+/// The work table. States: pending, processing, published, failed, dead_letter.
 pub static OUTBOX: WorkTable = WorkTable {
     name: "protocols.outbox",
     columns: Columns {
@@ -42,7 +42,7 @@ pub static OUTBOX: WorkTable = WorkTable {
     max_losses: 10,
 };
 
-/// What must hold between the protocols and their events.
+/// Invariants between protocols and their events.
 pub const CHECKS: &[Check] = &[
     Check {
         name: "protocols/has-event",
@@ -52,8 +52,8 @@ pub const CHECKS: &[Check] = &[
                   and not exists (select 1 from protocols.outbox o
                                   where o.protocol_id = p.id and o.try = p.try and o.finished_at is null)
                 limit 1000",
-        what: "protocols that are on their way and have no event that moves them on",
-        advice: "a failed one is brought on by `postrider protocols retry ID`; report it as a bug",
+        what: "protocols in progress without an event that would continue them",
+        advice: "retry a failed one with `postrider protocols retry ID`, and report this as a bug",
     },
     Check {
         name: "protocols/old-try-retired",
@@ -62,7 +62,7 @@ pub const CHECKS: &[Check] = &[
                 where o.finished_at is null
                   and (o.try <> p.try or p.status in ('pending_review', 'complete', 'archived'))
                 limit 1000",
-        what: "events of an older try, or of a protocol that is through, that still wait to be worked on",
-        advice: "they change nothing when their turn comes; report it as a bug",
+        what: "unfinished events of an older try, or of a protocol that has left the pipeline",
+        advice: "they will have no effect; report this as a bug",
     },
 ];

@@ -1,8 +1,8 @@
-//! Moves protocols on: one step per event, and one verdict for whatever comes of it.
+//! The pipeline: runs one step per event, and settles the event with one verdict.
 //!
-//! A step begins with a look under the protocol's lock: an event of an older try, or of a protocol that is elsewhere by
-//! now, is done without doing anything. What the step has found, the next state and the next event commit together with
-//! the event's own end, or not at all. No lock is held while a stage works.
+//! A step starts by reading the protocol under its lock: an event of an older try, or of a protocol that is in another
+//! state by now, completes without effect. The step's result, the next state and the next event commit together with the
+//! completion of the event. No lock is held while a stage runs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,21 +19,22 @@ use sqlx::{PgConnection, PgPool};
 use uuid::Uuid;
 
 use crate::{
-    OUTBOX, Settings, counters,
+    OUTBOX, Settings,
     document::Documents,
+    gauges,
     model::{Criterion, Status, Step},
-    operate,
-    stage::{Kind, PIPELINE_FAILED, Request, Stage, Trouble},
-    store::{self, Change, Reason, Standing, Work},
+    service::transitions,
+    stage::{FailureKind, PIPELINE_FAILED, Request, Stage, StageError},
+    store::{self, Change, ErrorReason, LockedProtocol, StepInput},
 };
 
-/// The database is away, or somebody else is at the protocol: soon again.
-const SOON: Duration = Duration::from_secs(1);
+/// Delay before an event is retried when the database is unavailable.
+const DATABASE_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// What was tried in vain is given up for this reason.
-const EXHAUSTED: &str = "Maximum retries exceeded";
+/// The error reason of a protocol that is out of attempts.
+const OUT_OF_ATTEMPTS: &str = "Maximum retries exceeded";
 
-/// What an event says.
+/// The payload of an event.
 #[derive(Debug, Clone, Copy, Deserialize)]
 struct Event {
     protocol_id: Uuid,
@@ -43,25 +44,25 @@ struct Event {
     age: f64,
 }
 
-/// What a look at the protocol has shown.
-enum Begun {
-    /// Go on with this.
-    Go(Box<Work>),
-    /// The event is of the past: nothing is to be done.
+/// How a step starts.
+enum StepStart {
+    /// It runs with this input.
+    Run(Box<StepInput>),
+    /// The event is out of date: there is nothing to do.
     Stale,
-    /// Somebody has redriven the event of a protocol that was given up: the same as a retry.
-    Redriven(Standing),
+    /// The event of a dead letter was redriven: that is a retry of the protocol.
+    Redriven(LockedProtocol),
 }
 
 /// The stages of a pipeline.
 pub struct Stages {
-    /// From a document to criteria.
+    /// Extracts criteria from a document.
     pub extraction: Arc<dyn Stage>,
-    /// From criteria to codes.
+    /// Maps terms of criteria to codes.
     pub grounding: Arc<dyn Stage>,
 }
 
-/// The worker of the outbox.
+/// The worker of [`OUTBOX`].
 pub fn worker(
     pool: PgPool,
     settings: &Settings,
@@ -73,7 +74,7 @@ pub fn worker(
     let policy = settings
         .policy()
         .map_err(|error| Error::invalid("protocols.retry", error.to_string()))?;
-    counters::register();
+    gauges::register();
     let documents = Arc::new(documents);
     let handler = |step: Step, stage: Arc<dyn Stage>| {
         let breaker = stage
@@ -87,13 +88,13 @@ pub fn worker(
             breaker,
             policy: policy.clone(),
             patience: settings.stages.patience,
-            wait: settings.retry.initial_delay,
+            unavailable_delay: settings.retry.initial_delay,
         });
         let max_retries = settings.max_retries;
         Handler::new(move |item| Arc::clone(&pipeline).handle(item))
             .policy(policy.clone())
             .concurrency(settings.concurrency)
-            .on_dead(move |item, failure| record_death(step, max_retries, item, failure))
+            .on_dead(move |item, failure| on_dead(step, max_retries, item, failure))
     };
     let extraction = handler(Step::Extraction, stages.extraction);
     let grounding = handler(Step::Grounding, stages.grounding);
@@ -102,9 +103,9 @@ pub fn worker(
         batch: u32::try_from(settings.concurrency)
             .unwrap_or(u32::MAX)
             .clamp(1, 500),
-        // A step takes long: what is claimed ahead would only be kept from other workers.
+        // A step takes long: a larger prefetch would only keep items from other workers.
         prefetch: settings.concurrency,
-        rescue_every: settings.lease.seconds.min(SOON),
+        rescue_every: settings.lease.seconds.min(DATABASE_RETRY_DELAY),
         ..WorkerOptions::default()
     };
     Ok(Worker::new(pool.clone(), &OUTBOX)?
@@ -121,25 +122,25 @@ struct Pipeline {
     breaker: Option<Arc<Breaker>>,
     policy: RetryPolicy,
     patience: Duration,
-    /// How long something that is away is left alone.
-    wait: Duration,
+    /// Delay before an unavailable service is called again.
+    unavailable_delay: Duration,
 }
 
 impl Pipeline {
     async fn handle(self: Arc<Self>, item: Item) -> Result<Handled, BoxError> {
         let event: Event = item.read()?;
-        // The permit comes first: while the service is left alone, nothing begins and nothing is spent.
+        // The permit comes first: while the breaker is open, no step starts and no attempt is spent.
         let permit = match self.breaker.as_ref().map(Breaker::permit).transpose() {
             Ok(permit) => permit,
             Err(open) => return Ok(Verdict::Snooze(open.retry_after).into()),
         };
-        let work = match self.begin(&item, event).await {
-            Ok(Begun::Go(work)) => work,
-            Ok(Begun::Stale) => return Ok(Verdict::Done.into()),
-            Ok(Begun::Redriven(standing)) => return Ok(restart(event.protocol_id, standing)),
+        let input = match self.start(&item, event).await {
+            Ok(StepStart::Run(input)) => input,
+            Ok(StepStart::Stale) => return Ok(Verdict::Done.into()),
+            Ok(StepStart::Redriven(protocol)) => return Ok(restart(event.protocol_id, protocol)),
             Err(error) if postrider::internal::database_is_transient(&error) => {
-                tracing::warn!(%error, protocol = %event.protocol_id, "the database is away: nothing begins");
-                return Ok(Verdict::Snooze(SOON).into());
+                tracing::warn!(%error, protocol = %event.protocol_id, "database unavailable; retrying the step later");
+                return Ok(Verdict::Snooze(DATABASE_RETRY_DELAY).into());
             }
             Err(error) => return Err(error.into()),
         };
@@ -147,95 +148,99 @@ impl Pipeline {
             Step::Extraction => postrider_crashpoint::point!("protocols.before_extraction")?,
             Step::Grounding => postrider_crashpoint::point!("protocols.before_grounding")?,
         }
-        let found = match self.request(event, *work).await {
+        let result = match self.request(event, *input).await {
             Ok(request) => {
-                let found = self.stage.run(request).await;
+                let result = self.stage.run(request).await;
                 if let Some(permit) = permit {
-                    permit.report(judge(&found));
+                    permit.report(match &result {
+                        Ok(_) => breaker::Outcome::Answered,
+                        Err(error) => error.breaker,
+                    });
                 }
-                found
+                result
             }
-            Err(trouble) => Err(trouble),
+            Err(error) => Err(error),
         };
         match self.step {
             Step::Extraction => postrider_crashpoint::point!("protocols.after_extraction")?,
             Step::Grounding => postrider_crashpoint::point!("protocols.after_grounding")?,
         }
-        Ok(match found {
+        Ok(match result {
             Ok(criteria) => self.done(event, &criteria)?,
-            Err(trouble) => self.failed(&item, event, trouble),
+            Err(error) => self.failed(&item, event, error),
         })
     }
 
-    /// Is there something to do? Then the protocol says so, and nobody can mistake it for idle.
-    async fn begin(&self, item: &Item, event: Event) -> Result<Begun, sqlx::Error> {
+    /// Checks whether there is something to do, and if so puts the protocol into the running state.
+    async fn start(&self, item: &Item, event: Event) -> Result<StepStart, sqlx::Error> {
         let step = self.step;
         let mut tx = self.pool.begin().await?;
         let found = store::lock_for_step(&mut tx, event.protocol_id, item.id, step).await?;
-        let Some(work) = found.filter(|work| work.try_no == event.try_no && work.held) else {
-            return Ok(Begun::Stale);
+        let current = |input: &StepInput| input.try_no == event.try_no && input.leased;
+        let Some(input) = found.filter(current) else {
+            return Ok(StepStart::Stale);
         };
-        if work.status == Status::DeadLetter {
-            let standing = store::lock(&mut tx, event.protocol_id, Duration::ZERO).await?;
-            return Ok(standing.map_or(Begun::Stale, Begun::Redriven));
+        if input.status == Status::DeadLetter {
+            let protocol = store::lock(&mut tx, event.protocol_id, Duration::ZERO).await?;
+            return Ok(protocol.map_or(StepStart::Stale, StepStart::Redriven));
         }
-        // Running already: whoever ran it was lost, and it is done once more.
-        if work.status == step.running() {
-            return Ok(Begun::Go(Box::new(work)));
+        // Already running: the worker that ran it was lost, so it runs again.
+        if input.status == step.running() {
+            return Ok(StepStart::Run(Box::new(input)));
         }
-        if work.status != step.ready() && work.status != step.failed() {
-            return Ok(Begun::Stale);
+        if input.status != step.ready() && input.status != step.failed() {
+            return Ok(StepStart::Stale);
         }
-        let Ok(start) = work.status.to(step.running()) else {
-            return Ok(Begun::Stale);
+        let Ok(start) = input.status.transition_to(step.running()) else {
+            return Ok(StepStart::Stale);
         };
         let (id, change) = (event.protocol_id, Change::default());
         store::apply(&mut tx, id, event.try_no, start, change).await?;
         tx.commit().await?;
-        Ok(Begun::Go(Box::new(work)))
+        Ok(StepStart::Run(Box::new(input)))
     }
 
-    async fn request(&self, event: Event, work: Work) -> Result<Request, Trouble> {
+    async fn request(&self, event: Event, input: StepInput) -> Result<Request, StageError> {
         let text = self
             .documents
-            .text(event.protocol_id, &work, self.step)
+            .text(event.protocol_id, &input, self.step)
             .await?;
         Ok(Request {
             protocol_id: event.protocol_id,
             try_no: event.try_no,
-            title: work.title,
+            title: input.title,
             text,
             criteria: match self.step {
                 Step::Extraction => None,
-                Step::Grounding => Some(work.criteria.map(|c| c.0).unwrap_or_default()),
+                Step::Grounding => Some(input.criteria.map(|c| c.0).unwrap_or_default()),
             },
         })
     }
 
-    /// The next state, what was found and the next event, in the transaction that ends this one.
+    /// Writes the result, the next state and the next event in the transaction that completes this one.
     fn done(&self, event: Event, criteria: &[Criterion]) -> Result<Handled, BoxError> {
         let step = self.step;
         let terms: usize = criteria.iter().map(|criterion| criterion.terms.len()).sum();
-        let remember = match step {
+        let metadata = match step {
             Step::Extraction => json!({ "extraction": {
                 "stage": self.stage.name(), "criteria": criteria.len() } }),
             Step::Grounding => json!({ "grounding": {
                 "stage": self.stage.name(), "terms": terms } }),
         };
         let change = Change {
-            remember: Some(remember),
-            forget: &["last_failure"],
+            add_metadata: Some(metadata),
+            remove_metadata: &["last_failure"],
             criteria: Some(Some(serde_json::to_value(criteria)?)),
             ..Change::default()
         };
-        let next = step.running().to(step.done())?;
-        counters::done(step, 1);
+        let next = step.running().transition_to(step.done())?;
+        gauges::done(step, 1);
         let (id, try_no) = (event.protocol_id, event.try_no);
         tracing::info!(protocol = %id, try_no, step = step.name(), criteria = criteria.len(), terms, "step done");
         Ok(Handled::from(Verdict::Done).with(move |tx| {
             Box::pin(async move {
-                let moved = store::apply(tx, id, try_no, next, change).await?;
-                if moved && step == Step::Extraction {
+                let applied = store::apply(tx, id, try_no, next, change).await?;
+                if applied && step == Step::Extraction {
                     store::enqueue(tx, id, try_no, Step::Grounding).await?;
                 }
                 Ok(())
@@ -243,101 +248,101 @@ impl Pipeline {
         }))
     }
 
-    /// Once more later, at a cost or without, or never.
-    fn failed(&self, item: &Item, event: Event, trouble: Trouble) -> Handled {
+    /// Retries, snoozes or fails the event, by the kind of error.
+    fn failed(&self, item: &Item, event: Event, error: StageError) -> Handled {
         let (step, id, try_no) = (self.step, event.protocol_id, event.try_no);
-        let patient = event.age < self.patience.as_secs_f64();
-        let verdict = match trouble.kind {
-            Kind::Permanent => Verdict::Dead(trouble.failure.clone()),
-            Kind::Unavailable if patient => {
-                let wait = trouble.retry_after.unwrap_or(self.wait);
-                Verdict::Snooze(wait.max(Duration::from_millis(10)))
+        let waiting = event.age < self.patience.as_secs_f64();
+        let verdict = match error.kind {
+            FailureKind::Permanent => Verdict::Dead(error.failure.clone()),
+            FailureKind::Unavailable if waiting => {
+                let delay = error.retry_after.unwrap_or(self.unavailable_delay);
+                Verdict::Snooze(delay.max(Duration::from_millis(10)))
             }
-            Kind::Unavailable | Kind::Transient => Verdict::Retry {
-                failure: trouble.failure.clone(),
-                after: trouble.retry_after,
+            FailureKind::Unavailable | FailureKind::Transient => Verdict::Retry {
+                failure: error.failure.clone(),
+                after: error.retry_after,
             },
         };
-        let again = match decide(&self.policy, verdict.clone(), item.attempts, 0.5) {
+        let retries = match decide(&self.policy, verdict.clone(), item.attempts, 0.5) {
             Outcome::Retry { .. } | Outcome::Snooze { .. } => true,
-            // Deaths are told where they are recorded, whatever the cause.
+            // `on_dead` records and logs it.
             _ => false,
         };
-        if !again {
-            return match trouble.kind {
-                Kind::Permanent => given_up(step, event, item.attempts, &trouble),
-                Kind::Unavailable | Kind::Transient => verdict.into(),
+        if !retries {
+            return match error.kind {
+                FailureKind::Permanent => permanent_failure(step, event, item.attempts, &error),
+                FailureKind::Unavailable | FailureKind::Transient => verdict.into(),
             };
         }
-        counters::failed(step, 1);
-        let failure = trouble.failure;
+        gauges::failed(step, 1);
+        let failure = error.failure;
         tracing::warn!(
             protocol = %id, try_no, step = step.name(), attempts = item.attempts, error_code = failure.code(),
-            error = failure.message(), ?verdict, "step not done"
+            error = failure.message(), ?verdict, "step failed; it will be retried"
         );
         Handled::from(verdict).with(move |tx| {
             Box::pin(async move {
                 let change = Change {
-                    reason: Reason::Set(failure.message().to_owned()),
-                    remember: Some(last_failure(step, &failure)),
+                    reason: ErrorReason::Set(failure.message().to_owned()),
+                    add_metadata: Some(last_failure(step, &failure)),
                     ..Change::default()
                 };
-                let back = step.running().to(step.failed())?;
-                store::apply(tx, id, try_no, back, change).await?;
+                let failed = step.running().transition_to(step.failed())?;
+                store::apply(tx, id, try_no, failed, change).await?;
                 Ok(())
             })
         })
     }
 }
 
-/// A permanent failure brings its own reason and category.
-fn given_up(step: Step, event: Event, attempts: i32, trouble: &Trouble) -> Handled {
-    let reason = trouble.failure.message().to_owned();
-    let error = json!({ "category": trouble.category, "reason": reason, "retry_count": attempts });
-    let failure = trouble.failure.clone();
+/// A permanent failure has its own reason and category.
+fn permanent_failure(step: Step, event: Event, attempts: i32, error: &StageError) -> Handled {
+    let reason = error.failure.message().to_owned();
+    let details = json!({ "category": error.category, "reason": reason, "retry_count": attempts });
+    let failure = error.failure.clone();
     Handled::from(Verdict::Dead(failure.clone())).with(move |tx| {
-        Box::pin(async move { bury(tx, step, event, &failure, reason, error).await })
+        Box::pin(async move { mark_dead(tx, step, event, &failure, reason, details).await })
     })
 }
 
-/// The protocol learns of its event's death in the transaction that declares it, whatever the cause.
-fn record_death(step: Step, max_retries: u32, item: &Item, failure: &Failure) -> Option<Effect> {
-    counters::dead(step, 1);
+/// Marks the protocol dead in the transaction that marks its event dead, whatever the cause.
+fn on_dead(step: Step, max_retries: u32, item: &Item, failure: &Failure) -> Option<Effect> {
+    gauges::dead(step, 1);
     let event = item.read::<Event>();
     let failure = failure.clone();
-    let made = item.attempts.saturating_add(1);
-    let exhausted = failure.is_transient() && i64::from(made) >= i64::from(max_retries);
+    let attempts = item.attempts.saturating_add(1);
+    let exhausted = failure.is_transient() && i64::from(attempts) >= i64::from(max_retries);
     let (reason, retry_count) = if exhausted {
-        (EXHAUSTED.to_owned(), made)
+        (OUT_OF_ATTEMPTS.to_owned(), attempts)
     } else {
         (failure.message().to_owned(), item.attempts)
     };
     Some(Box::new(move |tx| {
         Box::pin(async move {
-            let error = json!({ "category": PIPELINE_FAILED, "reason": reason, "retry_count": retry_count });
-            bury(tx, step, event?, &failure, reason, error).await
+            let details = json!({ "category": PIPELINE_FAILED, "reason": reason, "retry_count": retry_count });
+            mark_dead(tx, step, event?, &failure, reason, details).await
         })
     }))
 }
 
-/// The protocol becomes a dead letter, unless it is one or has gone on.
-async fn bury(
+/// Makes the protocol a dead letter, unless it already is one or has moved on.
+async fn mark_dead(
     tx: &mut PgConnection,
     step: Step,
     event: Event,
     failure: &Failure,
     reason: String,
-    error: Value,
+    details: Value,
 ) -> Result<(), BoxError> {
     let (id, try_no) = (event.protocol_id, event.try_no);
-    let standing = store::lock(tx, id, Duration::ZERO).await?;
-    let Some(standing) = standing.filter(|standing| standing.try_no == try_no) else {
+    let protocol = store::lock(tx, id, Duration::ZERO).await?;
+    let Some(protocol) = protocol.filter(|protocol| protocol.try_no == try_no) else {
         return Ok(());
     };
-    let mut status = standing.status;
+    let mut status = protocol.status;
     if status == Status::Uploaded && step == Step::Extraction {
-        // It never came to its first step: a worker was lost over it each time.
-        let start = status.to(Status::Extracting)?;
+        // Its first step never started: a worker was lost each time.
+        let start = status.transition_to(Status::Extracting)?;
         store::apply(tx, id, try_no, start, Change::default()).await?;
         status = start.to();
     }
@@ -346,31 +351,31 @@ async fn bury(
     }
     tracing::error!(
         protocol = %id, try_no, step = step.name(), error_code = failure.code(), error = failure.message(),
-        "protocol given up"
+        "protocol is a dead letter; fix the cause and retry it"
     );
-    let mut remember = last_failure(step, failure);
-    remember["error"] = error;
+    let mut metadata = last_failure(step, failure);
+    metadata["error"] = details;
     let change = Change {
-        reason: Reason::Set(reason),
-        remember: Some(remember),
+        reason: ErrorReason::Set(reason),
+        add_metadata: Some(metadata),
         ..Change::default()
     };
-    let death = status.to(Status::DeadLetter)?;
-    store::apply(tx, id, try_no, death, change).await?;
+    let dead = status.transition_to(Status::DeadLetter)?;
+    store::apply(tx, id, try_no, dead, change).await?;
     Ok(())
 }
 
-/// A redriven event of a protocol that was given up begins its next try; the event itself is done.
-fn restart(id: Uuid, seen: Standing) -> Handled {
+/// A redriven event of a dead letter starts the next try; the event itself is done.
+fn restart(id: Uuid, seen: LockedProtocol) -> Handled {
     Handled::from(Verdict::Done).with(move |tx| {
         Box::pin(async move {
-            let standing = store::lock(tx, id, Duration::ZERO).await?;
-            let same = |s: &Standing| s.try_no == seen.try_no && s.status == seen.status;
-            let Some(standing) = standing.filter(same) else {
+            let protocol = store::lock(tx, id, Duration::ZERO).await?;
+            let unchanged = |p: &LockedProtocol| p.try_no == seen.try_no && p.status == seen.status;
+            let Some(protocol) = protocol.filter(unchanged) else {
                 return Ok(());
             };
-            let step = standing.status.to(Status::Uploaded)?;
-            operate::next_try(tx, id, &standing, step, Change::default()).await?;
+            let restart = protocol.status.transition_to(Status::Uploaded)?;
+            transitions::start_next_try(tx, id, &protocol, restart, Change::default()).await?;
             Ok(())
         })
     })
@@ -379,11 +384,4 @@ fn restart(id: Uuid, seen: Standing) -> Handled {
 fn last_failure(step: Step, failure: &Failure) -> Value {
     json!({ "last_failure": {
         "step": step.name(), "code": failure.code(), "message": failure.message() } })
-}
-
-fn judge(found: &Result<Vec<Criterion>, Trouble>) -> breaker::Outcome {
-    match found {
-        Ok(_) => breaker::Outcome::Answered,
-        Err(trouble) => trouble.shows,
-    }
 }

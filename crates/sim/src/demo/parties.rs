@@ -47,7 +47,7 @@ impl Parties {
     pub async fn start() -> Result<Self, Error> {
         let script = |rules| parse(rules).map(FaultScript::new);
         let vocabulary =
-            Vocabulary::ours().map_err(|e| Error::caused("the built-in vocabulary", &e))?;
+            Vocabulary::built_in().map_err(|e| Error::caused("the built-in vocabulary", &e))?;
         let broker = Arc::new(SimulatedBroker::new(script(broker_rules(false))?));
         let cases = Arc::new(SimulatedCaseApi::new(script(case_api_rules())?));
         let stages = Arc::new(SimulatedStages::new(vocabulary, script(stage_rules(true))?));

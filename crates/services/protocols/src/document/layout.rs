@@ -1,22 +1,22 @@
-//! The text of a PDF in reading order: lines where the pen moves down, spaces where it jumps ahead.
+//! The text of a PDF in reading order: a line break where the position moves down, a space where it jumps ahead.
 //!
-//! PDF knows no lines and often no spaces, only glyphs at places. Widths are estimated, which is enough to tell a gap
-//! between words from one between letters.
+//! A PDF has no lines and often no spaces, only glyphs at positions. Glyph widths are estimated, which is enough to tell
+//! a gap between words from a gap between letters.
 
 use std::collections::BTreeMap;
 
 use lopdf::{Document, Encoding, LoadOptions, Object, content::Content};
 
-/// No stream of a protocol inflates to more.
-const LONGEST_STREAM: usize = 128 * 1024 * 1024;
+/// Maximum size of a decompressed stream.
+const MAX_STREAM_BYTES: usize = 128 * 1024 * 1024;
 
-/// No protocol has more pages.
-const MOST_PAGES: usize = 5_000;
+/// Maximum number of pages.
+const MAX_PAGES: usize = 5_000;
 
-/// Why there is no text.
+/// Why a PDF can't be read.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unreadable {
-    #[error("it does not begin as a PDF does")]
+pub(super) enum PdfError {
+    #[error("it has no PDF header")]
     NotPdf,
     #[error("it is encrypted; remove its password first")]
     Encrypted,
@@ -24,33 +24,33 @@ pub(super) enum Unreadable {
     Broken(#[from] lopdf::Error),
     #[error("it has no pages")]
     NoPages,
-    #[error("it has more than {MOST_PAGES} pages")]
+    #[error("it has more than {MAX_PAGES} pages")]
     TooManyPages,
 }
 
-/// The text of a PDF, at most so many bytes of it. A page that can't be read is left out if others can.
-pub(super) fn text(pdf: &[u8], longest: usize) -> Result<String, Unreadable> {
+/// The text of a PDF, up to `max_bytes`. Pages that can't be read are skipped if others can.
+pub(super) fn text(pdf: &[u8], max_bytes: usize) -> Result<String, PdfError> {
     let head = &pdf[..pdf.len().min(1024)];
     if !head.windows(5).any(|window| window == b"%PDF-") {
-        return Err(Unreadable::NotPdf);
+        return Err(PdfError::NotPdf);
     }
     let options = LoadOptions {
-        max_decompressed_size: Some(LONGEST_STREAM),
+        max_decompressed_size: Some(MAX_STREAM_BYTES),
         ..LoadOptions::default()
     };
     let document = Document::load_mem_with_options(pdf, options)?;
     if document.is_encrypted() {
-        return Err(Unreadable::Encrypted);
+        return Err(PdfError::Encrypted);
     }
     let pages = document.get_pages();
     if pages.is_empty() {
-        return Err(Unreadable::NoPages);
+        return Err(PdfError::NoPages);
     }
-    if pages.len() > MOST_PAGES {
-        return Err(Unreadable::TooManyPages);
+    if pages.len() > MAX_PAGES {
+        return Err(PdfError::TooManyPages);
     }
     let mut text = String::new();
-    let (mut read, mut refused) = (0, None);
+    let (mut read, mut last_error) = (0, None);
     for page in pages.into_values() {
         match page_text(&document, page) {
             Ok(page) => {
@@ -58,14 +58,14 @@ pub(super) fn text(pdf: &[u8], longest: usize) -> Result<String, Unreadable> {
                 text.push_str(&page);
                 text.push('\n');
             }
-            Err(error) => refused = Some(error),
+            Err(error) => last_error = Some(error),
         }
-        if text.len() > longest {
-            text.truncate(text.floor_char_boundary(longest));
+        if text.len() > max_bytes {
+            text.truncate(text.floor_char_boundary(max_bytes));
             break;
         }
     }
-    match refused {
+    match last_error {
         Some(error) if read == 0 => Err(error.into()),
         _ => Ok(text),
     }
@@ -76,64 +76,64 @@ fn page_text(document: &Document, page: lopdf::ObjectId) -> Result<String, lopdf
     let encodings: BTreeMap<Vec<u8>, Encoding<'_>> = fonts
         .into_iter()
         .filter_map(|(name, font)| {
-            let encoding = font.get_font_encoding_with_limit(document, LONGEST_STREAM);
+            let encoding = font.get_font_encoding_with_limit(document, MAX_STREAM_BYTES);
             encoding.ok().map(|encoding| (name, encoding))
         })
         .collect();
-    let content = document.get_page_content_with_limit(page, LONGEST_STREAM)?;
-    let mut pen = Pen::default();
+    let content = document.get_page_content_with_limit(page, MAX_STREAM_BYTES)?;
+    let mut cursor = TextCursor::default();
     for operation in Content::decode(&content)?.operations {
-        pen.follow(&operation.operator, &operation.operands, &encodings);
+        cursor.apply(&operation.operator, &operation.operands, &encodings);
     }
-    Ok(pen.text)
+    Ok(cursor.text)
 }
 
-/// A text matrix: scale and place, as far as horizontal writing needs them.
+/// A text matrix: scale and position, as far as horizontal text needs them.
 #[derive(Clone, Copy)]
-struct Place {
+struct TextMatrix {
     scale: f32,
     x: f32,
     y: f32,
 }
 
-/// What `cm` has done so far: scales and shifts; a turned page reads badly in any case.
+/// The current transformation matrix: scale and shift. Rotation is not supported.
 #[derive(Clone, Copy)]
-struct Frame {
+struct Transform {
     scale: (f32, f32),
     shift: (f32, f32),
 }
 
-/// So deep may frames stand in each other.
-const DEEPEST: usize = 256;
+/// Maximum depth of the graphics state stack.
+const MAX_STATE_DEPTH: usize = 256;
 
-struct Pen<'a> {
+struct TextCursor<'a> {
     text: String,
-    frame: Frame,
-    frames: Vec<Frame>,
+    transform: Transform,
+    transforms: Vec<Transform>,
     encoding: Option<&'a Encoding<'a>>,
     size: f32,
     leading: f32,
-    /// Where the line begins, and where the pen is.
-    line: Place,
-    at: Place,
-    /// Where on the page the last glyph ended.
+    /// The start of the line, and the current position.
+    line: TextMatrix,
+    at: TextMatrix,
+    /// The end of the last glyph on the page.
     last: Option<(f32, f32)>,
 }
 
-impl Default for Pen<'_> {
+impl Default for TextCursor<'_> {
     fn default() -> Self {
-        let origin = Place {
+        let origin = TextMatrix {
             scale: 1.0,
             x: 0.0,
             y: 0.0,
         };
         Self {
             text: String::new(),
-            frame: Frame {
+            transform: Transform {
                 scale: (1.0, 1.0),
                 shift: (0.0, 0.0),
             },
-            frames: Vec::new(),
+            transforms: Vec::new(),
             encoding: None,
             size: 10.0,
             leading: 0.0,
@@ -144,8 +144,8 @@ impl Default for Pen<'_> {
     }
 }
 
-impl<'a> Pen<'a> {
-    fn follow(
+impl<'a> TextCursor<'a> {
+    fn apply(
         &mut self,
         operator: &str,
         operands: &[Object],
@@ -156,16 +156,16 @@ impl<'a> Pen<'a> {
             operand.and_then(|o| o.as_float().ok()).unwrap_or_default()
         };
         match operator {
-            "q" if self.frames.len() < DEEPEST => self.frames.push(self.frame),
-            "Q" => self.frame = self.frames.pop().unwrap_or(self.frame),
+            "q" if self.transforms.len() < MAX_STATE_DEPTH => self.transforms.push(self.transform),
+            "Q" => self.transform = self.transforms.pop().unwrap_or(self.transform),
             "cm" => {
-                let Frame { scale, shift } = self.frame;
-                self.frame = Frame {
+                let Transform { scale, shift } = self.transform;
+                self.transform = Transform {
                     scale: (scale.0 * number(0), scale.1 * number(3)),
                     shift: (shift.0 + number(4) * scale.0, shift.1 + number(5) * scale.1),
                 };
             }
-            "BT" => self.set(Place {
+            "BT" => self.set(TextMatrix {
                 scale: 1.0,
                 x: 0.0,
                 y: 0.0,
@@ -176,24 +176,24 @@ impl<'a> Pen<'a> {
                 self.size = number(1).abs();
             }
             "TL" => self.leading = number(0),
-            "Tm" => self.set(Place {
+            "Tm" => self.set(TextMatrix {
                 scale: number(0).abs().max(number(1).abs()),
                 x: number(4),
                 y: number(5),
             }),
-            "Td" => self.go(number(0), number(1)),
+            "Td" => self.move_by(number(0), number(1)),
             "TD" => {
                 self.leading = -number(1);
-                self.go(number(0), number(1));
+                self.move_by(number(0), number(1));
             }
-            "T*" => self.go(0.0, -self.leading),
+            "T*" => self.move_by(0.0, -self.leading),
             "Tj" => self.show(operands.first()),
             "'" => {
-                self.go(0.0, -self.leading);
+                self.move_by(0.0, -self.leading);
                 self.show(operands.first());
             }
             "\"" => {
-                self.go(0.0, -self.leading);
+                self.move_by(0.0, -self.leading);
                 self.show(operands.get(2));
             }
             "TJ" => {
@@ -218,18 +218,18 @@ impl<'a> Pen<'a> {
     }
 
     fn on_page(&self) -> (f32, f32) {
-        let Frame { scale, shift } = self.frame;
+        let Transform { scale, shift } = self.transform;
         (self.at.x * scale.0 + shift.0, self.at.y * scale.1 + shift.1)
     }
 
-    fn set(&mut self, place: Place) {
+    fn set(&mut self, place: TextMatrix) {
         self.line = place;
         self.at = place;
     }
 
-    fn go(&mut self, x: f32, y: f32) {
+    fn move_by(&mut self, x: f32, y: f32) {
         let scale = self.line.scale;
-        self.set(Place {
+        self.set(TextMatrix {
             scale,
             x: self.line.x + x * scale,
             y: self.line.y + y * scale,
@@ -253,9 +253,9 @@ impl<'a> Pen<'a> {
         self.last = Some(self.on_page());
     }
 
-    /// What the way from the last glyph to the next one means.
+    /// Writes a line break or a space, by the distance from the last glyph.
     fn separate(&mut self) {
-        let em = (self.em() * self.frame.scale.0.abs()).max(1.0);
+        let em = (self.em() * self.transform.scale.0.abs()).max(1.0);
         let Some((last_x, last_y)) = self.last else {
             return;
         };
@@ -270,7 +270,7 @@ impl<'a> Pen<'a> {
     }
 }
 
-/// About how wide a glyph is, in em.
+/// The estimated width of a glyph, in em.
 fn width(c: char) -> f32 {
     match c {
         'i' | 'j' | 'l' | '\'' | '|' | '!' | '.' | ',' | ':' | ';' | 'I' => 0.25,

@@ -1,10 +1,10 @@
-//! The result as a page that a reviewer can read: no script, nothing from other hosts.
+//! The protocol as a page for reviewers: no scripts, nothing from other hosts.
 
 use askama::Template;
 use axum::{extract::State, response::Html};
 use postrider_web::{Path, Problem};
 
-use super::{Protocols, not_found, read_id};
+use super::{Protocols, get, parse_id};
 use crate::model::{Age, AgeUnit, Comparator, Criterion, Kind, Measure, ProtocolView, Status};
 
 #[derive(Template)]
@@ -12,7 +12,7 @@ use crate::model::{Age, AgeUnit, Comparator, Criterion, Kind, Measure, ProtocolV
 struct Page<'a> {
     protocol: &'a ProtocolView,
     status: &'static str,
-    said: &'static str,
+    explanation: &'static str,
     file: String,
     last_failure: Option<String>,
     review: Option<String>,
@@ -43,16 +43,15 @@ pub(super) async fn get_page(
     State(protocols): State<Protocols>,
     Path(id): Path<String>,
 ) -> Result<Html<String>, Problem> {
-    let view = protocols.show(read_id(&id)?).await?;
-    let view = view.ok_or_else(not_found)?;
-    Page::of(&view)
+    let view = get(&protocols, parse_id(&id)?).await?;
+    Page::new(&view)
         .render()
         .map(Html)
         .map_err(Problem::internal)
 }
 
 impl<'a> Page<'a> {
-    fn of(protocol: &'a ProtocolView) -> Self {
+    fn new(protocol: &'a ProtocolView) -> Self {
         let list = |kind: Kind, heading| List {
             heading,
             items: protocol
@@ -66,7 +65,7 @@ impl<'a> Page<'a> {
         Self {
             protocol,
             status: protocol.status.as_str(),
-            said: said(protocol.status),
+            explanation: explanation(protocol.status),
             file: text("/document/file_name").unwrap_or_default().to_owned(),
             last_failure: text("/last_failure/message").map(|message| {
                 format!(
@@ -92,7 +91,7 @@ fn item(criterion: &Criterion) -> Item<'_> {
     let mut notes = Vec::new();
     notes.extend(criterion.age.map(|age| format!("age {}", age_text(age))));
     if criterion.negated {
-        notes.push("says what must not be the case".to_owned());
+        notes.push("negated".to_owned());
     }
     notes.extend(criterion.measures.iter().map(measure_text));
     Item {
@@ -134,17 +133,17 @@ fn measure_text(measure: &Measure) -> String {
         .to_owned()
 }
 
-/// What a state means for whoever reads the page.
-fn said(status: Status) -> &'static str {
+/// What a state means for the reader of the page.
+fn explanation(status: Status) -> &'static str {
     match status {
-        Status::Uploaded => "It was uploaded; extraction will begin.",
-        Status::Extracting => "The criteria are being looked for.",
-        Status::ExtractionFailed => "Extraction failed and is tried again by itself.",
+        Status::Uploaded => "Uploaded; extraction is next.",
+        Status::Extracting => "The criteria are being extracted.",
+        Status::ExtractionFailed => "Extraction failed and will be retried automatically.",
         Status::Grounding => "Terms are being mapped to codes.",
-        Status::GroundingFailed => "Grounding failed and is tried again by itself.",
-        Status::PendingReview => "It waits for your review.",
-        Status::Complete => "It was reviewed and is complete.",
-        Status::DeadLetter => "It was given up. Mend the cause and retry it.",
-        Status::Archived => "It was given up long ago and is archived.",
+        Status::GroundingFailed => "Grounding failed and will be retried automatically.",
+        Status::PendingReview => "Waiting for your review.",
+        Status::Complete => "Reviewed and complete.",
+        Status::DeadLetter => "A dead letter. Fix the cause, then retry it.",
+        Status::Archived => "A dead letter that was archived.",
     }
 }

@@ -1,4 +1,4 @@
-//! `POST /protocols`: a text or a PDF as the body, or a form with `title` and `file`.
+//! `POST /protocols`: text or PDF as the body, or a form with `title` and `file`.
 
 use axum::{
     extract::{Request, State},
@@ -11,33 +11,31 @@ use postrider_web::{
 };
 use serde::Deserialize;
 
-use super::{Protocols, store_failed};
-use crate::{
-    accept::{Media, NotAccepted, Upload},
-    model::Uploaded,
-};
+use super::Protocols;
+use crate::{document::Media, model::Uploaded, service::Upload};
 
-/// The longest title in a form, in bytes: far more than is taken.
-const LONGEST_FIELD: u64 = 64 * 1024;
+/// Maximum size of the field `title` in a form, in bytes.
+const MAX_TITLE_BYTES: u64 = 64 * 1024;
 
-/// How a protocol is named.
+/// The title of a protocol.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct UploadQuery {
-    /// The protocol's title; in a form, the field `title` says it.
+    /// The protocol's title; in a form, the field `title` is used.
     title: Option<String>,
 }
 
 /// Upload a protocol.
 ///
 /// As `text/plain` or `application/pdf` with `?title=…`, or as `multipart/form-data` with the fields `title` and `file`.
-/// When the answer is 201, document and event are durable.
+/// The document must be plain text or a PDF, and not empty. Once the response is 201, document and event are durable.
 #[utoipa::path(post, path = "/protocols", tag = "protocols", security(("bearer" = ["submit"])), params(UploadQuery),
     request_body(description = "the document", content(
         (String = "text/plain"), (Vec<u8> = "application/pdf"), (Vec<u8> = "multipart/form-data"))),
     responses(
-        (status = 201, description = "accepted; extraction will begin", body = Uploaded),
-        (status = 503, description = "the object store or the database is away"),
+        (status = 201, description = "accepted; extraction is next", body = Uploaded),
+        (status = 422, description = "the title is invalid, or the document is neither text nor a PDF"),
+        (status = 503, description = "the object store or the database is unavailable"),
 ))]
 pub(super) async fn post_protocol(
     State(protocols): State<Protocols>,
@@ -51,13 +49,13 @@ pub(super) async fn post_protocol(
         .unwrap_or_default()
         .to_owned();
     let form = multer::parse_boundary(&content_type).ok();
-    let media = Media::of(&content_type);
+    let media = Media::parse(&content_type);
     if form.is_none() && media.is_none() {
         return Err(unsupported(
             "text/plain, application/pdf or multipart/form-data",
         ));
     }
-    let content = body::read_up_to(request, protocols.0.max_size).await?;
+    let content = body::read_up_to(request, protocols.max_size()).await?;
     let upload = match (form, media) {
         (Some(boundary), _) => read_form(content, boundary, query.title).await?,
         (None, Some(media)) => Upload {
@@ -68,42 +66,42 @@ pub(super) async fn post_protocol(
         },
         (None, None) => return Err(unsupported("text/plain or application/pdf")),
     };
-    protocols.accept(upload).await.map_err(not_accepted)
+    Ok(protocols.accept(upload).await?)
 }
 
-/// The fields of a form; each at most once, none unknown.
+/// Reads the fields of a form; each at most once, no others.
 async fn read_form(
     content: Bytes,
     boundary: String,
     mut title: Option<String>,
 ) -> Result<Upload, Problem> {
-    let limits = multer::SizeLimit::new().for_field("title", LONGEST_FIELD);
+    let limits = multer::SizeLimit::new().for_field("title", MAX_TITLE_BYTES);
     let constraints = multer::Constraints::new().size_limit(limits);
     let stream = futures_util::stream::once(async { Ok::<_, std::io::Error>(content) });
     let mut form = multer::Multipart::with_constraints(stream, boundary, constraints);
     let mut file = None;
-    while let Some(field) = form.next_field().await.map_err(broken)? {
+    while let Some(field) = form.next_field().await.map_err(malformed)? {
         match field.name().unwrap_or_default() {
-            "title" if title.is_none() => title = Some(field.text().await.map_err(broken)?),
+            "title" if title.is_none() => title = Some(field.text().await.map_err(malformed)?),
             "file" if file.is_none() => {
-                let media = media_of(&field)?;
+                let media = media_type(&field)?;
                 let name = field.file_name().map(str::to_owned);
-                file = Some((media, name, field.bytes().await.map_err(broken)?));
+                file = Some((media, name, field.bytes().await.map_err(malformed)?));
             }
             name @ ("title" | "file") => {
-                return Err(invalid(name, "is given twice"));
+                return Err(invalid(name, "occurs twice"));
             }
             other => {
                 let name = other.chars().take(100).collect::<String>();
                 return Err(invalid(
                     &name,
-                    "is no field of this form; it has title and file",
+                    "is not a field of this form; its fields are title and file",
                 ));
             }
         }
     }
     let (media, file_name, content) =
-        file.ok_or_else(|| invalid("file", "is missing: it holds the document"))?;
+        file.ok_or_else(|| invalid("file", "is missing; it must contain the document"))?;
     Ok(Upload {
         title: title.unwrap_or_default(),
         media,
@@ -112,8 +110,8 @@ async fn read_form(
     })
 }
 
-/// A file says what it is, or its name does.
-fn media_of(field: &multer::Field<'_>) -> Result<Media, Problem> {
+/// The media type by content type or, without one, by file name.
+fn media_type(field: &multer::Field<'_>) -> Result<Media, Problem> {
     let declared = field.content_type().map(ToString::to_string);
     let by_name = || {
         let name = field.file_name()?.to_ascii_lowercase();
@@ -127,7 +125,7 @@ fn media_of(field: &multer::Field<'_>) -> Result<Media, Problem> {
     };
     match declared.as_deref() {
         None | Some("application/octet-stream") => by_name(),
-        Some(declared) => Media::of(declared),
+        Some(declared) => Media::parse(declared),
     }
     .ok_or_else(|| unsupported("text/plain or application/pdf for the field file"))
 }
@@ -135,7 +133,7 @@ fn media_of(field: &multer::Field<'_>) -> Result<Media, Problem> {
 fn unsupported(what: &str) -> Problem {
     Problem::new(
         &UNSUPPORTED_MEDIA_TYPE,
-        format!("A protocol is a text or a PDF: send {what}."),
+        format!("A protocol must be plain text or a PDF: send {what}."),
     )
     .field("content-type", "not supported")
 }
@@ -143,19 +141,11 @@ fn unsupported(what: &str) -> Problem {
 fn invalid(field: &str, reason: &str) -> Problem {
     Problem::new(
         &INVALID_VALUE,
-        format!("The protocol was refused: {field} {reason}."),
+        format!("The protocol is invalid: {field} {reason}."),
     )
     .field(field, reason)
 }
 
-fn broken(error: multer::Error) -> Problem {
-    Problem::new(&INVALID_VALUE, format!("The form was refused: {error}."))
-}
-
-fn not_accepted(error: NotAccepted) -> Problem {
-    match error {
-        NotAccepted::Title(reason) => invalid("title", &reason),
-        NotAccepted::Store(error) => store_failed(error, "stored"),
-        NotAccepted::Engine(error) => error.into(),
-    }
+fn malformed(error: multer::Error) -> Problem {
+    Problem::new(&INVALID_VALUE, format!("The form is malformed: {error}."))
 }

@@ -1,9 +1,9 @@
-//! One eligibility criterion, as stages give it and reviewers read it.
+//! An eligibility criterion, as stages return it and reviewers read it.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Who must be in, who must stay out.
+/// Whether a criterion includes or excludes participants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -18,21 +18,21 @@ pub enum Kind {
 pub struct Criterion {
     /// Inclusion or exclusion.
     pub kind: Kind,
-    /// The words of the document.
+    /// The text in the document.
     pub text: String,
-    /// The number that it has in the document; an item inside another has both: `4.a`.
+    /// Its number in the document; a nested item has both numbers: `4.a`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<String>,
-    /// How deep it stands in the list; 0 is the outermost.
+    /// Its nesting level in the list, from 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub level: u8,
-    /// It says what must not be the case.
+    /// It states what must not be the case.
     #[serde(default, skip_serializing_if = "is_false")]
     pub negated: bool,
-    /// The ages that it asks for.
+    /// The age range that it requires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age: Option<Age>,
-    /// The numbers with units that it asks for.
+    /// The measurements that it requires.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub measures: Vec<Measure>,
     /// The terms that have a code.
@@ -41,7 +41,7 @@ pub struct Criterion {
 }
 
 impl Criterion {
-    /// A criterion of which only kind and words are known.
+    /// A criterion with a kind and a text only.
     #[must_use]
     pub fn new(kind: Kind, text: impl Into<String>) -> Self {
         Self {
@@ -60,19 +60,19 @@ impl Criterion {
 /// A range of ages.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Age {
-    /// The youngest.
+    /// The minimum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<f64>,
-    /// The oldest.
+    /// The maximum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<f64>,
-    /// `min` itself is too young.
+    /// `min` itself is excluded.
     #[serde(default, skip_serializing_if = "is_false")]
     pub above_min: bool,
-    /// `max` itself is too old.
+    /// `max` itself is excluded.
     #[serde(default, skip_serializing_if = "is_false")]
     pub below_max: bool,
-    /// In which unit.
+    /// The unit.
     #[serde(default)]
     pub unit: AgeUnit,
 }
@@ -112,30 +112,30 @@ pub enum Comparator {
     Above,
 }
 
-/// A number with a unit and how it is compared.
+/// A number with a unit and a comparator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Measure {
-    /// The words of the document.
+    /// The text in the document.
     pub text: String,
     /// How it is compared.
     pub comparator: Comparator,
     /// The number.
     pub value: f64,
-    /// The unit as it is usually written; empty where the document gives none.
+    /// The unit in its usual spelling; empty if the document has none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub unit: String,
 }
 
-/// Words of a criterion that stand for a concept of the vocabulary.
+/// A term in a criterion that denotes a concept of the vocabulary.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Term {
-    /// The words of the document.
+    /// The text in the document.
     pub text: String,
     /// The concept's code.
     pub code: String,
     /// The concept's name.
     pub label: String,
-    /// The document says that it is absent.
+    /// The document states its absence.
     #[serde(default, skip_serializing_if = "is_false")]
     pub negated: bool,
 }

@@ -1,40 +1,40 @@
-//! The nine states and the moves between them.
+//! The nine states and the transitions between them.
 //!
-//! A protocol changes its state only by a [`Move`], and a move exists only if the table allows it.
+//! A protocol changes its state only by a [`Transition`], which exists only if the state diagram allows it.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Where a protocol stands.
+/// The state of a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, sqlx::Type, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = ProtocolStatus)]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
 pub enum Status {
-    /// Accepted; extraction will begin.
+    /// Accepted; extraction is next.
     Uploaded,
-    /// The criteria are being looked for.
+    /// Criteria are being extracted.
     Extracting,
-    /// Extraction failed and is tried again.
+    /// Extraction failed and will be retried.
     ExtractionFailed,
     /// Terms are being mapped to codes.
     Grounding,
-    /// Grounding failed and is tried again.
+    /// Grounding failed and will be retried.
     GroundingFailed,
-    /// A person is to look at it.
+    /// Waiting for a reviewer.
     PendingReview,
     /// Approved.
     Complete,
-    /// Given up; a person decides.
+    /// Failed for good; an operator decides.
     DeadLetter,
-    /// Given up long ago.
+    /// A dead letter that was archived.
     Archived,
 }
 
 impl Status {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 9] = [
         Self::Uploaded,
         Self::Extracting,
@@ -47,7 +47,7 @@ impl Status {
         Self::Archived,
     ];
 
-    /// The word in the database and in the API.
+    /// Its name in the database and in the API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -63,7 +63,7 @@ impl Status {
         }
     }
 
-    /// The states that may follow this one. None: it is final.
+    /// The states that may follow this one; empty for a final state.
     #[must_use]
     pub const fn successors(self) -> &'static [Self] {
         match self {
@@ -78,22 +78,16 @@ impl Status {
         }
     }
 
-    /// The move to another state, if the table allows it.
-    pub fn to(self, next: Self) -> Result<Move, NotAllowed> {
-        if self.successors().contains(&next) {
-            Ok(Move {
-                from: self,
-                to: next,
-            })
+    /// The transition to another state, if the state diagram allows it.
+    pub fn transition_to(self, to: Self) -> Result<Transition, InvalidTransition> {
+        if self.successors().contains(&to) {
+            Ok(Transition { from: self, to })
         } else {
-            Err(NotAllowed {
-                from: self,
-                to: next,
-            })
+            Err(InvalidTransition { from: self, to })
         }
     }
 
-    /// May a person ask for another try?
+    /// Can it be retried by hand?
     #[must_use]
     pub const fn is_retryable(self) -> bool {
         match self {
@@ -114,33 +108,33 @@ impl fmt::Display for Status {
     }
 }
 
-/// A step from one state to another that the table allows; made by [`Status::to`] alone.
+/// An allowed change of state; only [`Status::transition_to`] creates one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Move {
+pub struct Transition {
     from: Status,
     to: Status,
 }
 
-impl Move {
-    /// Where it begins.
+impl Transition {
+    /// The state before.
     #[must_use]
     pub const fn from(self) -> Status {
         self.from
     }
 
-    /// Where it ends.
+    /// The state after.
     #[must_use]
     pub const fn to(self) -> Status {
         self.to
     }
 }
 
-/// The table has no such move.
+/// The state diagram has no such transition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a protocol that is {from} does not become {to}")]
-pub struct NotAllowed {
-    /// Where it would begin.
+#[error("a protocol that is {from} can't become {to}")]
+pub struct InvalidTransition {
+    /// The state before.
     pub from: Status,
-    /// Where it would end.
+    /// The state after.
     pub to: Status,
 }

@@ -1,4 +1,4 @@
-//! What clients send and see.
+//! Requests and responses of the API.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,10 +8,10 @@ use uuid::Uuid;
 
 use super::{Criterion, Status};
 
-/// A protocol that was accepted a moment ago.
+/// A protocol that was just accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Uploaded {
-    /// Its id from now on.
+    /// Its id.
     pub id: Uuid,
     /// Its title.
     pub title: String,
@@ -26,9 +26,9 @@ pub struct Summary {
     pub id: Uuid,
     /// Its title.
     pub title: String,
-    /// Where it stands.
+    /// Its state.
     pub status: Status,
-    /// Why it failed, in words.
+    /// Why it failed.
     pub error_reason: Option<String>,
     /// When it was uploaded.
     #[serde(with = "time::serde::rfc3339")]
@@ -38,24 +38,24 @@ pub struct Summary {
     pub updated_at: OffsetDateTime,
 }
 
-/// A protocol with all that is known of it.
+/// A protocol.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ProtocolView {
     /// Its id.
     pub id: Uuid,
     /// Its title.
     pub title: String,
-    /// Where it stands.
+    /// Its state.
     pub status: Status,
-    /// Which pass through the pipeline this is.
+    /// The number of this pass through the pipeline.
     #[serde(rename = "try")]
     pub try_no: i32,
-    /// Why it failed, in words.
+    /// Why it failed.
     pub error_reason: Option<String>,
-    /// Particulars: `document`, `extraction`, `grounding`, `review`, and after a failure `error` and `last_failure`.
+    /// Details: `document`, `extraction`, `grounding`, `review`, and after a failure `error` and `last_failure`.
     #[schema(value_type = Object)]
     pub metadata: Value,
-    /// What was found so far.
+    /// The criteria found so far.
     pub criteria: Vec<Criterion>,
     /// When it was uploaded.
     #[serde(with = "time::serde::rfc3339")]
@@ -71,7 +71,7 @@ pub struct RetryQueued {
     /// `retry_queued`.
     #[schema(example = "retry_queued")]
     pub status: String,
-    /// Which protocol.
+    /// The protocol.
     pub protocol_id: Uuid,
 }
 
@@ -79,9 +79,9 @@ pub struct RetryQueued {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Decision {
-    /// The criteria are right.
+    /// The criteria are correct.
     Approve,
-    /// They are not: once more from the start.
+    /// They are wrong: start again from extraction.
     Reject,
 }
 

@@ -1,14 +1,14 @@
-//! The stages that need no service: rules for the language of protocols, and a vocabulary.
+//! The built-in stages: rules for the language of protocols, and a vocabulary.
 
 use std::sync::Arc;
 
 use futures_util::{FutureExt, future::BoxFuture};
 use postrider::failure::{Category, Failure};
 
-use super::{Request, Stage, Trouble, extraction, grounding, vocabulary::Vocabulary};
+use super::{Request, Stage, StageError, extraction, grounding, vocabulary::Vocabulary};
 use crate::model::Criterion;
 
-/// Finds the eligibility criteria by their headings and numbers.
+/// Finds the eligibility criteria by headings and numbering.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BuiltInExtraction;
 
@@ -21,7 +21,7 @@ impl Stage for BuiltInExtraction {
         false
     }
 
-    fn run(&self, request: Request) -> BoxFuture<'_, Result<Vec<Criterion>, Trouble>> {
+    fn run(&self, request: Request) -> BoxFuture<'_, Result<Vec<Criterion>, StageError>> {
         compute(move || extraction::criteria(&request.text))
     }
 }
@@ -31,7 +31,7 @@ impl Stage for BuiltInExtraction {
 pub struct BuiltInGrounding(Arc<Vocabulary>);
 
 impl BuiltInGrounding {
-    /// With this vocabulary.
+    /// Grounds in this vocabulary.
     #[must_use]
     pub fn new(vocabulary: Vocabulary) -> Self {
         Self(Arc::new(vocabulary))
@@ -47,7 +47,7 @@ impl Stage for BuiltInGrounding {
         false
     }
 
-    fn run(&self, request: Request) -> BoxFuture<'_, Result<Vec<Criterion>, Trouble>> {
+    fn run(&self, request: Request) -> BoxFuture<'_, Result<Vec<Criterion>, StageError>> {
         let vocabulary = Arc::clone(&self.0);
         compute(move || {
             let mut criteria = request.criteria.unwrap_or_default();
@@ -57,14 +57,14 @@ impl Stage for BuiltInGrounding {
     }
 }
 
-/// A long text must not hold up a thread that others wait for.
+/// Runs on a blocking thread: a long text must not block the runtime.
 fn compute(
     work: impl FnOnce() -> Vec<Criterion> + Send + 'static,
-) -> BoxFuture<'static, Result<Vec<Criterion>, Trouble>> {
+) -> BoxFuture<'static, Result<Vec<Criterion>, StageError>> {
     async move {
         tokio::task::spawn_blocking(work).await.map_err(|error| {
             let failure = Failure::with_category("STAGE_BROKEN", Category::System, error);
-            Trouble::transient(failure)
+            StageError::transient(failure)
         })
     }
     .boxed()

@@ -1,9 +1,8 @@
 //! Built-in extraction: from the text of a protocol to its eligibility criteria.
 //!
-//! Protocols are written by people and come out of word processors and PDF, so that nothing is certain but habit: a
-//! heading that speaks of inclusion or exclusion, then a list. The rules follow the habits: [`sections`] finds the
-//! headings, [`items`] takes a list apart by its markers, and [`facts`] reads ages, negations and measures.
-//! Time and memory are linear in the text.
+//! Protocols come from word processors and PDFs and follow conventions, not a format: a heading about inclusion or
+//! exclusion, then a list. [`sections`] finds the headings, [`items`] splits a list by its markers, and [`facts`] reads
+//! ages, negations and measurements. Time and memory are linear in the text.
 
 pub mod facts;
 pub mod items;
@@ -13,23 +12,23 @@ pub mod sections;
 
 use crate::model::Criterion;
 
-/// No criterion is longer, in bytes; what follows is left out.
-const LONGEST: usize = 8_000;
+/// Maximum length of a criterion, in bytes; the rest is dropped.
+const MAX_CRITERION_BYTES: usize = 8_000;
 
-/// No protocol has more; what follows is left out.
-const MOST: usize = 5_000;
+/// Maximum number of criteria; the rest is dropped.
+const MAX_CRITERIA: usize = 5_000;
 
-/// Every criterion of a protocol, in the order of the document. None if it has none.
+/// The criteria of a protocol, in document order.
 #[must_use]
 pub fn criteria(text: &str) -> Vec<Criterion> {
     let lines = lines::read(text);
     let mut found = Vec::new();
     for section in sections::find(&lines) {
         for item in items::split(&section.lines) {
-            if found.len() == MOST {
+            if found.len() == MAX_CRITERIA {
                 return found;
             }
-            let text = &item.text[..item.text.floor_char_boundary(LONGEST)];
+            let text = &item.text[..item.text.floor_char_boundary(MAX_CRITERION_BYTES)];
             let mut criterion = Criterion::new(section.kind, text);
             criterion.number = item.number;
             criterion.level = item.level;
@@ -39,11 +38,11 @@ pub fn criteria(text: &str) -> Vec<Criterion> {
             found.push(criterion);
         }
     }
-    without_repetition(found)
+    without_duplicates(found)
 }
 
-/// A synopsis at the front often repeats the criteria of the body: the same words of the same kind are one criterion.
-fn without_repetition(criteria: Vec<Criterion>) -> Vec<Criterion> {
+/// Removes duplicates of the same kind and text: a synopsis often repeats the criteria of the body.
+fn without_duplicates(criteria: Vec<Criterion>) -> Vec<Criterion> {
     let mut seen = std::collections::HashSet::new();
     let essence = |text: &str| {
         let words = text.split(|c: char| !c.is_alphanumeric());

@@ -1,13 +1,13 @@
-//! Built-in grounding: terms of a criterion that stand for concepts of the vocabulary.
+//! Built-in grounding: finds terms of a criterion that denote concepts of the vocabulary.
 //!
-//! The longest term that begins at a word wins, and what it covers is not looked at again. A concept is told once per
+//! The longest term that starts at a word wins, and its words are not matched again. Each concept is reported once per
 //! criterion.
 
 use super::vocabulary::{Vocabulary, Word, words};
 use crate::model::{Criterion, Term};
 
-/// So many words before a term may deny it.
-const REACH: usize = 4;
+/// Maximum distance, in words, of a negation before a term.
+const NEGATION_DISTANCE: usize = 4;
 
 /// Finds the terms of every criterion.
 pub fn ground(vocabulary: &Vocabulary, criteria: &mut [Criterion]) {
@@ -16,7 +16,7 @@ pub fn ground(vocabulary: &Vocabulary, criteria: &mut [Criterion]) {
     }
 }
 
-/// The terms of a text, in its order.
+/// The terms of a text, in order.
 #[must_use]
 pub fn terms(vocabulary: &Vocabulary, text: &str) -> Vec<Term> {
     let words = words(text);
@@ -33,7 +33,7 @@ pub fn terms(vocabulary: &Vocabulary, text: &str) -> Vec<Term> {
                 text: text[words[at].start..end].to_owned(),
                 code: concept.code.clone(),
                 label: concept.label.clone(),
-                negated: is_denied(text, &words, at),
+                negated: is_negated(text, &words, at),
             });
         }
         at += length;
@@ -41,9 +41,9 @@ pub fn terms(vocabulary: &Vocabulary, text: &str) -> Vec<Term> {
     found
 }
 
-/// Does a word shortly before the term, in the same clause, deny it?
-fn is_denied(text: &str, words: &[Word], at: usize) -> bool {
-    let from = at.saturating_sub(REACH);
+/// Does a word shortly before the term, in the same clause, negate it?
+fn is_negated(text: &str, words: &[Word], at: usize) -> bool {
+    let from = at.saturating_sub(NEGATION_DISTANCE);
     let mut end = words[at].start;
     for word in words[from..at].iter().rev() {
         let between = &text[word.end..end];
@@ -73,7 +73,7 @@ mod tests {
         D5\tIschaemic stroke\t\n\
         D6\tBrain metastases\t\n";
 
-    fn said(text: &str) -> Vec<String> {
+    fn found(text: &str) -> Vec<String> {
         let vocabulary = Vocabulary::read(TSV.as_bytes(), b'\t').unwrap();
         terms(&vocabulary, text)
             .into_iter()
@@ -82,13 +82,13 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_term_wins_whatever_its_spelling() {
+    fn longest_term_wins_in_any_spelling() {
         assert_eq!(
-            said("Adults with Type-2 Diabetes Mellitus"),
+            found("Adults with Type-2 Diabetes Mellitus"),
             ["Type-2 Diabetes Mellitus=D2"]
         );
         assert_eq!(
-            said("diabetes or cardiac failures"),
+            found("diabetes or cardiac failures"),
             ["diabetes=D1", "cardiac failures=D3"]
         );
         assert_eq!(said("Ischemic Stroke"), ["Ischemic Stroke=D5"]);
@@ -96,15 +96,15 @@ mod tests {
     }
 
     #[test]
-    fn an_abbreviation_is_not_mistaken_for_a_word() {
+    fn abbreviation_matches_only_in_capitals() {
         assert_eq!(said("QTc > 470 ms"), Vec::<String>::new());
         assert_eq!(said("MS for 2 years"), ["MS=D4"]);
     }
 
     #[test]
-    fn what_is_denied_is_marked() {
+    fn negated_terms_are_marked() {
         assert_eq!(
-            said("Patients without brain metastases"),
+            found("Patients without brain metastases"),
             ["!brain metastases=D6"]
         );
         assert_eq!(said("No consent, heart failure"), ["heart failure=D3"]);

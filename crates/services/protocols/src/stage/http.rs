@@ -1,7 +1,7 @@
 //! A stage behind HTTP: `POST {url}` with the request as JSON.
 //!
-//! 2xx with criteria is done; 4xx is permanent, but for 408, 425 and 429; everything else may pass. Who can't be
-//! reached, does not answer in time, or says that it is too busy (429, 502, 503, 504) is away.
+//! 2xx with criteria is success; 4xx is permanent, except 408, 425 and 429; everything else is transient. A service that
+//! can't be reached, times out or is overloaded (429, 502, 503, 504) is unavailable.
 
 use bytes::Bytes;
 use futures_util::{FutureExt, future::BoxFuture};
@@ -12,26 +12,26 @@ use postrider_web::http_client::{
 use reqwest::{Method, Response};
 use serde::Deserialize;
 
-use super::{Request, Stage, Trouble};
+use super::{Request, Stage, StageError};
 use crate::model::{Criterion, Step};
 
-/// No stage has more to say about one protocol.
-const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
+/// Maximum size of a response.
+const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;
 
-/// No protocol has more criteria.
-const MOST_CRITERIA: usize = 10_000;
+/// Maximum number of criteria in a response.
+const MAX_CRITERIA: usize = 10_000;
 
-/// No criterion is longer, in bytes.
-const LONGEST_TEXT: usize = 20_000;
+/// Maximum length of a text, in bytes.
+const MAX_TEXT_BYTES: usize = 20_000;
 
-/// The adapter.
+/// A stage behind HTTP.
 pub struct HttpStage {
     client: EndpointClient,
     step: Step,
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct StageResponse {
     criteria: Vec<Criterion>,
 }
 
@@ -42,9 +42,9 @@ impl HttpStage {
         Ok(Self { client, step })
     }
 
-    async fn post(&self, request: Request) -> Result<Vec<Criterion>, Trouble> {
+    async fn post(&self, request: Request) -> Result<Vec<Criterion>, StageError> {
         let name = self.step.name();
-        // The same on every attempt of a try, so that the service can tell a repetition.
+        // The same on every attempt of a try, so that the service can detect repeats.
         let key = format!("{}-{}-{name}", request.protocol_id, request.try_no);
         let response = self
             .client
@@ -58,13 +58,13 @@ impl HttpStage {
         match status {
             200..=299 => self.read(response).await,
             400..=499 if !matches!(status, 408 | 425 | 429) => {
-                let said = self.body(response).await.unwrap_or_default();
-                let said = storable(String::from_utf8_lossy(&said).trim(), 500);
-                Err(Trouble::permanent(
+                let body = self.body(response).await.unwrap_or_default();
+                let body = storable(String::from_utf8_lossy(&body).trim(), 500);
+                Err(StageError::permanent(
                     "stage_rejected",
                     &status.to_string(),
                     format!(
-                        "the {name} service rejected the protocol with status {status}: {said}"
+                        "the {name} service rejected the protocol with status {status}: {body}"
                     ),
                 ))
             }
@@ -73,26 +73,24 @@ impl HttpStage {
                 let retry_after = http_client::retry_after(response.headers());
                 let category = Category::from_status(status);
                 let failure = Failure::with_category(&status.to_string(), category, message);
-                let trouble = match status {
-                    429 | 502 | 503 | 504 => Trouble::unavailable(failure),
-                    _ => Trouble::transient(failure),
+                let error = match status {
+                    429 | 502 | 503 | 504 => StageError::unavailable(failure),
+                    _ => StageError::transient(failure),
                 };
-                Err(Trouble {
+                Err(StageError {
                     retry_after,
-                    ..trouble
+                    ..error
                 })
             }
         }
     }
 
-    async fn read(&self, response: Response) -> Result<Vec<Criterion>, Trouble> {
+    async fn read(&self, response: Response) -> Result<Vec<Criterion>, StageError> {
         let body = self.body(response).await?;
-        let answer: Answer = serde_json::from_slice(&body).map_err(|error| {
-            self.unreadable(&format!(
-                "it is not {{\"criteria\": […]}} as agreed: {error}"
-            ))
+        let answer: StageResponse = serde_json::from_slice(&body).map_err(|error| {
+            self.unreadable(&format!("expected {{\"criteria\": […]}}: {error}"))
         })?;
-        if answer.criteria.len() > MOST_CRITERIA {
+        if answer.criteria.len() > MAX_CRITERIA {
             return Err(self.unreadable("it has too many criteria"));
         }
         Ok(answer
@@ -102,28 +100,28 @@ impl HttpStage {
             .collect())
     }
 
-    async fn body(&self, response: Response) -> Result<Bytes, Trouble> {
-        match http_client::body(response, LONGEST_ANSWER).await {
+    async fn body(&self, response: Response) -> Result<Bytes, StageError> {
+        match http_client::body(response, MAX_RESPONSE_BYTES).await {
             Ok(body) => Ok(body),
             Err(BodyError::NoResponse(lost)) => Err(self.lost(&lost)),
             Err(error @ BodyError::TooLarge { .. }) => Err(self.unreadable(&error.to_string())),
         }
     }
 
-    fn unreadable(&self, why: &str) -> Trouble {
-        Trouble::transient(Failure::with_category(
+    fn unreadable(&self, why: &str) -> StageError {
+        StageError::transient(Failure::with_category(
             "UNREADABLE_ANSWER",
             Category::System,
             format!(
-                "the answer of the {} service can't be used: {why}",
+                "invalid response from the {} service: {why}",
                 self.step.name()
             ),
         ))
     }
 
-    /// A call without an answer.
-    fn lost(&self, lost: &NoResponse) -> Trouble {
-        Trouble::unavailable(Failure::with_category(
+    /// A call without a response.
+    fn lost(&self, lost: &NoResponse) -> StageError {
+        StageError::unavailable(Failure::with_category(
             lost.code,
             Category::Network,
             format!("the {} service gave no answer: {lost}", self.step.name()),
@@ -140,14 +138,14 @@ impl Stage for HttpStage {
         true
     }
 
-    fn run(&self, request: Request) -> BoxFuture<'_, Result<Vec<Criterion>, Trouble>> {
+    fn run(&self, request: Request) -> BoxFuture<'_, Result<Vec<Criterion>, StageError>> {
         self.post(request).boxed()
     }
 }
 
-/// Whatever a service says, it can be stored and shown.
+/// Removes what can't be stored or displayed.
 fn storable_criterion(mut criterion: Criterion) -> Criterion {
-    let clean = |text: &str| storable(text, LONGEST_TEXT);
+    let clean = |text: &str| storable(text, MAX_TEXT_BYTES);
     criterion.text = clean(&criterion.text);
     criterion.number = criterion.number.as_deref().map(clean);
     for term in &mut criterion.terms {

@@ -1,8 +1,8 @@
-//! The vocabulary: concepts with a code, a label and other names, from a file that a user can replace.
+//! The vocabulary: concepts with a code, a label and synonyms, from a file that users can replace.
 //!
-//! TSV or CSV with a first line `code, label, synonyms`; synonyms are separated by `|`; lines that begin with `#` are
-//! remarks. Spelling is forgiving: case, accents, hyphens, plurals, British and American forms make no difference. A name
-//! in capitals of at most five letters is an abbreviation and found in capitals alone.
+//! TSV or CSV with the header `code, label, synonyms`; `|` separates synonyms; lines that start with `#` are comments.
+//! Matching ignores case, accents, hyphens, plurals, and British or American spelling. A name of at most five capital
+//! letters is an abbreviation, and matches only in capitals.
 
 use std::{
     collections::HashMap,
@@ -11,11 +11,11 @@ use std::{
 
 use unicode_normalization::{UnicodeNormalization, char::is_combining_mark};
 
-/// The vocabulary that comes with the program.
-const OURS: &str = include_str!("../../vocabulary/protocols.tsv");
+/// The built-in vocabulary.
+const BUILT_IN: &str = include_str!("../../vocabulary/protocols.tsv");
 
-/// No name has more words.
-const LONGEST_NAME: usize = 12;
+/// Maximum number of words in a name.
+const MAX_NAME_WORDS: usize = 12;
 
 /// One concept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,42 +28,42 @@ pub struct Concept {
 
 /// Why a vocabulary can't be used.
 #[derive(Debug, thiserror::Error)]
-pub enum Unusable {
+pub enum VocabularyError {
     /// The file can't be read.
-    #[error("the vocabulary {path} can't be read")]
+    #[error("can't read the vocabulary {path}")]
     File {
-        /// Where.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// A line is wrong.
-    #[error("the vocabulary is wrong: {0}")]
+    /// A line is malformed.
+    #[error("the vocabulary is malformed: {0}")]
     Csv(#[from] csv::Error),
     /// A column is missing.
     #[error(
-        "the vocabulary has no column {0:?}; its first line names code, label and, if wanted, synonyms"
+        "the vocabulary has no column {0:?}; its first line must name code, label and, optionally, synonyms"
     )]
     NoColumn(&'static str),
-    /// A line says nothing.
+    /// A value is empty.
     #[error("line {line} of the vocabulary has no {column}")]
     Empty {
-        /// Which line.
+        /// The line.
         line: u64,
-        /// What is missing.
+        /// The column.
         column: &'static str,
     },
-    /// There is nothing in it.
+    /// It is empty.
     #[error("the vocabulary has no concepts")]
     NoConcepts,
 }
 
-/// Concepts and the names that they are found by.
+/// Concepts, and the names that match them.
 #[derive(Debug)]
 pub struct Vocabulary {
     concepts: Vec<Concept>,
-    /// By the first word: the words that follow, whether capitals are asked for, and the concept. The longest first.
+    /// Names by their first word, longest first.
     names: HashMap<String, Vec<Name>>,
 }
 
@@ -77,25 +77,25 @@ struct Name {
 /// A word of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Word {
-    /// As it is compared.
+    /// The normalized form for comparison.
     pub folded: String,
-    /// All letters are capitals.
+    /// Are all letters capitals?
     pub capitals: bool,
-    /// Where it begins.
+    /// Its start, in bytes.
     pub start: usize,
-    /// Where it ends.
+    /// Its end, in bytes.
     pub end: usize,
 }
 
 impl Vocabulary {
-    /// The one that comes with the program.
-    pub fn ours() -> Result<Self, Unusable> {
-        Self::read(OURS.as_bytes(), b'\t')
+    /// The built-in vocabulary.
+    pub fn built_in() -> Result<Self, VocabularyError> {
+        Self::read(BUILT_IN.as_bytes(), b'\t')
     }
 
-    /// The one in this file: CSV if its name says so, TSV otherwise.
-    pub fn open(path: &Path) -> Result<Self, Unusable> {
-        let bytes = std::fs::read(path).map_err(|source| Unusable::File {
+    /// Reads a file: CSV if it ends in `.csv`, TSV otherwise.
+    pub fn open(path: &Path) -> Result<Self, VocabularyError> {
+        let bytes = std::fs::read(path).map_err(|source| VocabularyError::File {
             path: path.to_owned(),
             source,
         })?;
@@ -105,8 +105,8 @@ impl Vocabulary {
         Self::read(&bytes, if csv { b',' } else { b'\t' })
     }
 
-    /// The one in these bytes.
-    pub fn read(bytes: &[u8], delimiter: u8) -> Result<Self, Unusable> {
+    /// Reads a vocabulary from bytes.
+    pub fn read(bytes: &[u8], delimiter: u8) -> Result<Self, VocabularyError> {
         let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
         let mut rows = csv::ReaderBuilder::new()
             .delimiter(delimiter)
@@ -117,7 +117,7 @@ impl Vocabulary {
         let head = rows.headers()?.clone();
         let column = |name: &'static str| {
             let found = head.iter().position(|head| head.eq_ignore_ascii_case(name));
-            found.ok_or(Unusable::NoColumn(name))
+            found.ok_or(VocabularyError::NoColumn(name))
         };
         let (code, label) = (column("code")?, column("label")?);
         let synonyms = column("synonyms").ok();
@@ -130,30 +130,30 @@ impl Vocabulary {
             let line = row.position().map_or(0, csv::Position::line);
             let value = |at: usize, column| match row.get(at) {
                 Some(value) if !value.is_empty() => Ok(value.to_owned()),
-                _ => Err(Unusable::Empty { line, column }),
+                _ => Err(VocabularyError::Empty { line, column }),
             };
             let concept = Concept {
                 code: value(code, "code")?,
                 label: value(label, "label")?,
             };
-            let others = synonyms.and_then(|at| row.get(at)).unwrap_or_default();
-            vocabulary.add(concept, others);
+            let synonyms = synonyms.and_then(|at| row.get(at)).unwrap_or_default();
+            vocabulary.add(concept, synonyms);
         }
         if vocabulary.concepts.is_empty() {
-            return Err(Unusable::NoConcepts);
+            return Err(VocabularyError::NoConcepts);
         }
         for names in vocabulary.names.values_mut() {
-            // EGFR is not eGFR: who asks for capitals is asked first.
+            // EGFR is not eGFR: names that require capitals come first.
             names.sort_by_key(|name| (std::cmp::Reverse(name.words.len()), !name.capitals));
         }
         Ok(vocabulary)
     }
 
-    fn add(&mut self, concept: Concept, others: &str) {
+    fn add(&mut self, concept: Concept, synonyms: &str) {
         let index = self.concepts.len();
-        for name in std::iter::once(concept.label.as_str()).chain(others.split('|')) {
+        for name in std::iter::once(concept.label.as_str()).chain(synonyms.split('|')) {
             let mut words = words(name);
-            words.truncate(LONGEST_NAME);
+            words.truncate(MAX_NAME_WORDS);
             let capitals = words.len() == 1 && words[0].capitals && name.trim().len() <= 5;
             let mut folded = words.into_iter().map(|word| word.folded);
             let Some(first) = folded.next() else {
@@ -168,19 +168,19 @@ impl Vocabulary {
         self.concepts.push(concept);
     }
 
-    /// How many concepts it has.
+    /// The number of concepts.
     #[must_use]
     pub fn len(&self) -> usize {
         self.concepts.len()
     }
 
-    /// It never is: a vocabulary without concepts can't be read.
+    /// Always false: a vocabulary has at least one concept.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.concepts.is_empty()
     }
 
-    /// The concept whose longest name begins these words, and how many words it takes.
+    /// The concept with the longest name that these words start with, and the number of its words.
     #[must_use]
     pub fn longest(&self, words: &[Word]) -> Option<(&Concept, usize)> {
         let (first, rest) = words.split_first()?;
@@ -193,7 +193,7 @@ impl Vocabulary {
     }
 }
 
-/// The words of a text as they are compared.
+/// The words of a text, normalized for comparison.
 #[must_use]
 pub fn words(text: &str) -> Vec<Word> {
     let mut words = Vec::new();
@@ -219,7 +219,7 @@ pub fn words(text: &str) -> Vec<Word> {
     words
 }
 
-/// Pairs of spellings; the first becomes the second.
+/// British and American spellings; the first becomes the second.
 const SPELLINGS: [(&str, &str); 12] = [
     ("haem", "hem"),
     ("aemi", "emi"),
@@ -235,7 +235,7 @@ const SPELLINGS: [(&str, &str); 12] = [
     ("anaes", "anes"),
 ];
 
-/// Small letters without accents, American, singular.
+/// Normalizes a word: lower case, no accents, American spelling, singular.
 fn fold(word: &str) -> String {
     let mut folded: String = word
         .nfkd()

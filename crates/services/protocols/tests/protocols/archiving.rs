@@ -1,4 +1,4 @@
-//! What was given up long ago leaves the listing, whether or not somebody opens it.
+//! Old dead letters leave the listing, whether or not they are opened.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use postrider::lease::{Operator, Queue};
 use postrider_protocols::{OUTBOX, cleaning};
 use serde_json::json;
 
-use crate::support::{House, settings};
+use crate::support::{Fixture, settings};
 
 const WEEK: Duration = Duration::from_secs(7 * 86_400);
 
-async fn dead(house: &House) -> String {
-    let id = house.upload("application/pdf", "no PDF").await;
-    house.stands(&id, "dead_letter").await;
+async fn dead(fixture: &Fixture) -> String {
+    let id = fixture.upload("application/pdf", "%PDF-garbage").await;
+    fixture.wait_for_status(&id, "dead_letter").await;
     id
 }
 
-async fn listed(house: &House, query: &str) -> usize {
-    let page = house
+async fn listed(fixture: &Fixture, query: &str) -> usize {
+    let page = fixture
         .call(Method::GET, &format!("/protocols{query}"), None)
         .await
         .json();
@@ -26,18 +26,18 @@ async fn listed(house: &House, query: &str) -> usize {
 }
 
 #[tokio::test]
-async fn opening_a_dead_letter_archives_it_after_seven_days_and_not_before() {
-    let house = House::new().await;
-    house.work(&settings(json!({})));
-    let id = dead(&house).await;
-    house
+async fn get_archives_a_dead_letter_after_seven_days_and_not_before() {
+    let fixture = Fixture::new().await;
+    fixture.start_worker(&settings(json!({})));
+    let id = dead(&fixture).await;
+    fixture
         .execute("update protocols.protocol set updated_at = now() - interval '6 days 23 hours'")
         .await;
-    assert_eq!(house.get(&id).await["status"], "dead_letter");
-    house
+    assert_eq!(fixture.get(&id).await["status"], "dead_letter");
+    fixture
         .execute("update protocols.protocol set updated_at = now() - interval '7 days 1 second'")
         .await;
-    let view = house.get(&id).await;
+    let view = fixture.get(&id).await;
     assert_eq!(view["status"], "archived");
     assert!(
         view["error_reason"].is_string() && view["metadata"]["error"].is_object(),
@@ -45,31 +45,37 @@ async fn opening_a_dead_letter_archives_it_after_seven_days_and_not_before() {
     );
     assert_eq!(
         (
-            listed(&house, "").await,
-            listed(&house, "?status=archived").await
+            listed(&fixture, "").await,
+            listed(&fixture, "?status=archived").await
         ),
         (0, 1)
     );
-    assert_eq!(house.retry(&id).await.status, StatusCode::BAD_REQUEST);
+    assert_eq!(fixture.retry(&id).await.status, StatusCode::BAD_REQUEST);
     assert_eq!(
-        house.number("select count(*) from protocols.outbox").await,
+        fixture
+            .query_number("select count(*) from protocols.outbox")
+            .await,
         0,
-        "its dead letter went along"
+        "its dead event was archived, too"
     );
     assert_eq!(
-        house.number("select count(*) from postrider.archive").await,
+        fixture
+            .query_number("select count(*) from postrider.archive")
+            .await,
         1
     );
-    house.assert_sound().await;
+    fixture.assert_invariants().await;
 }
 
 #[tokio::test]
-async fn a_dead_event_that_is_archived_by_hand_leaves_its_protocol_to_be_retried() {
-    let house = House::new().await;
-    house.work(&settings(json!({})));
-    let id = dead(&house).await;
-    let event = house.number("select id from protocols.outbox").await;
-    let mut tx = house.pool.begin().await.unwrap();
+async fn protocol_can_be_retried_after_its_dead_event_was_archived_by_hand() {
+    let fixture = Fixture::new().await;
+    fixture.start_worker(&settings(json!({})));
+    let id = dead(&fixture).await;
+    let event = fixture
+        .query_number("select id from protocols.outbox")
+        .await;
+    let mut tx = fixture.pool.begin().await.unwrap();
     let queue = Queue::new(&OUTBOX).unwrap();
     let archived = queue
         .archive(&mut tx, &Operator::new("somebody"), &[event])
@@ -77,58 +83,73 @@ async fn a_dead_event_that_is_archived_by_hand_leaves_its_protocol_to_be_retried
         .unwrap();
     tx.commit().await.unwrap();
     assert_eq!(archived, [event]);
-    assert_eq!(house.get(&id).await["status"], "dead_letter");
-    house
+    assert_eq!(fixture.get(&id).await["status"], "dead_letter");
+    fixture
         .execute("update protocols.protocol set media_type = 'text/plain'")
         .await;
-    assert_eq!(house.retry(&id).await.status, StatusCode::OK);
-    assert_eq!(house.stands(&id, "pending_review").await["try"], 2);
-    house.assert_sound().await;
+    assert_eq!(fixture.retry(&id).await.status, StatusCode::OK);
+    assert_eq!(
+        fixture.wait_for_status(&id, "pending_review").await["try"],
+        2
+    );
+    fixture.assert_invariants().await;
 }
 
 #[tokio::test]
-async fn the_sweep_archives_without_anybody_looking() {
-    let house = House::new().await;
-    house.work(&settings(json!({})));
-    let old = dead(&house).await;
-    house
+async fn cleaner_archives_old_dead_letters() {
+    let fixture = Fixture::new().await;
+    fixture.start_worker(&settings(json!({})));
+    let old = dead(&fixture).await;
+    fixture
         .execute("update protocols.protocol set updated_at = now() - interval '8 days'")
         .await;
-    let young = dead(&house).await;
-    assert_eq!(cleaning::sweep(house.pool.clone(), WEEK).await.unwrap(), 1);
+    let young = dead(&fixture).await;
+    assert_eq!(
+        cleaning::archive_dead_letters(&fixture.pool, WEEK)
+            .await
+            .unwrap(),
+        1
+    );
     assert_eq!(
         (
-            listed(&house, "").await,
-            listed(&house, "?status=archived").await
+            listed(&fixture, "").await,
+            listed(&fixture, "?status=archived").await
         ),
         (1, 1)
     );
-    assert_eq!(house.get(&old).await["status"], "archived");
-    assert_eq!(house.get(&young).await["status"], "dead_letter");
-    assert_eq!(cleaning::sweep(house.pool.clone(), WEEK).await.unwrap(), 0);
+    assert_eq!(fixture.get(&old).await["status"], "archived");
+    assert_eq!(fixture.get(&young).await["status"], "dead_letter");
+    assert_eq!(
+        cleaning::archive_dead_letters(&fixture.pool, WEEK)
+            .await
+            .unwrap(),
+        0
+    );
 }
 
 #[tokio::test]
-async fn a_sweep_and_a_retry_at_once_leave_one_of_the_two() {
-    let house = House::new().await;
-    house.work(&settings(json!({})));
+async fn only_one_of_a_concurrent_archive_and_retry_succeeds() {
+    let fixture = Fixture::new().await;
+    fixture.start_worker(&settings(json!({})));
     for _ in 0..5 {
-        let id = dead(&house).await;
+        let id = dead(&fixture).await;
         sqlx::query("update protocols.protocol set updated_at = now() - interval '8 days' where id = $1::uuid")
             .bind(&id)
-            .execute(&house.pool)
+            .execute(&fixture.pool)
             .await
             .unwrap();
-        let (retry, swept) =
-            tokio::join!(house.retry(&id), cleaning::sweep(house.pool.clone(), WEEK));
+        let (retry, archived) = tokio::join!(
+            fixture.retry(&id),
+            cleaning::archive_dead_letters(&fixture.pool, WEEK)
+        );
         match retry.status {
-            StatusCode::OK => assert_eq!(swept.unwrap(), 0),
+            StatusCode::OK => assert_eq!(archived.unwrap(), 0),
             status => {
                 assert_eq!(status, StatusCode::BAD_REQUEST);
-                assert_eq!(swept.unwrap(), 1);
+                assert_eq!(archived.unwrap(), 1);
             }
         }
     }
-    house.settled().await;
-    house.assert_sound().await;
+    fixture.wait_until_idle().await;
+    fixture.assert_invariants().await;
 }

@@ -1,13 +1,13 @@
-//! Text and PDF; and what is neither is a clear, permanent failure and never a loop.
+//! Text and PDF. Anything else is rejected, or fails permanently with a clear reason.
 
 use serde_json::{Value, json};
 
-use crate::support::{House, settings};
+use crate::support::{Fixture, settings};
 
-async fn given_up(house: &House, media: &str, content: &[u8]) -> Value {
-    let id = house.upload(media, content).await;
-    let view = house.stands(&id, "dead_letter").await;
-    let events = house.events(&id).await;
+async fn upload_until_dead(fixture: &Fixture, media: &str, content: &[u8]) -> Value {
+    let id = fixture.upload(media, content).await;
+    let view = fixture.wait_for_status(&id, "dead_letter").await;
+    let events = fixture.events(&id).await;
     let once = (
         "PROTOCOL_UPLOADED".to_owned(),
         1,
@@ -22,24 +22,31 @@ async fn given_up(house: &House, media: &str, content: &[u8]) -> Value {
 }
 
 #[tokio::test]
-async fn an_empty_document_is_a_permanent_failure() {
-    let house = House::new().await;
-    house.work(&settings(json!({})));
+async fn stored_document_without_text_is_a_permanent_failure() {
+    let fixture = Fixture::new().await;
     for content in [b"".as_slice(), b" \n\t \n", b"\xEF\xBB\xBF", b"---\n***\n"] {
-        let view = given_up(&house, "text/plain", content).await;
+        // The upload would be rejected, so the document is replaced in the store.
+        let id = fixture.upload_text("text").await;
+        let key = postrider_protocols::document::document_key(id.parse().unwrap());
+        fixture.store.put(&key, content.into()).await.unwrap();
+        let stop = tokio_util::sync::CancellationToken::new();
+        fixture.start_worker_until(&settings(json!({})), stop.clone());
+        let view = fixture.wait_for_status(&id, "dead_letter").await;
+        stop.cancel();
+        assert_eq!(fixture.events(&id).await[0].3, 0, "no attempt was spent");
         assert_eq!(view["metadata"]["error"]["category"], "empty_document");
         assert_eq!(view["error_reason"], "the document has no text");
     }
 }
 
 #[tokio::test]
-async fn an_unreadable_pdf_is_a_permanent_failure() {
-    let house = House::new().await;
-    house.work(&settings(json!({})));
+async fn unreadable_pdf_is_a_permanent_failure() {
+    let fixture = Fixture::new().await;
+    fixture.start_worker(&settings(json!({})));
     let whole = include_bytes!("samples/lung.pdf");
     let cut = &whole[..whole.len() / 3];
-    for content in [b"no PDF at all".as_slice(), b"%PDF-1.7\ngarbage", b"", cut] {
-        let view = given_up(&house, "application/pdf", content).await;
+    for content in [b"%PDF-".as_slice(), b"%PDF-1.7\ngarbage", cut] {
+        let view = upload_until_dead(&fixture, "application/pdf", content).await;
         let category = view["metadata"]["error"]["category"]
             .as_str()
             .unwrap()
@@ -51,7 +58,7 @@ async fn an_unreadable_pdf_is_a_permanent_failure() {
     }
 }
 
-/// Nested arrays without end: a reader that recurses runs out of its stack.
+/// Deeply nested arrays: a recursive parser overflows its stack.
 fn deep() -> Vec<u8> {
     let mut pdf = b"%PDF-1.4\n1 0 obj\n".to_vec();
     pdf.extend(std::iter::repeat_n(b'[', 2_000_000));
@@ -68,32 +75,32 @@ fn circular() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_hostile_pdf_ends_in_bounded_time_and_the_worker_lives() {
-    let house = House::new().await;
-    house.work(&settings(
+async fn hostile_pdf_fails_in_bounded_time_and_the_worker_survives() {
+    let fixture = Fixture::new().await;
+    fixture.start_worker(&settings(
         json!({ "pdf": { "timeout": "3s", "memory": "512MiB" } }),
     ));
     for content in [deep(), circular()] {
-        let view = given_up(&house, "application/pdf", &content).await;
+        let view = upload_until_dead(&fixture, "application/pdf", &content).await;
         let category = view["metadata"]["error"]["category"].as_str().unwrap();
         assert!(
             ["unreadable_document", "empty_document"].contains(&category),
             "{view}"
         );
     }
-    let id = house
+    let id = fixture
         .upload(
             "application/pdf",
             include_bytes!("samples/lung.pdf").as_slice(),
         )
         .await;
-    house.stands(&id, "pending_review").await;
+    fixture.wait_for_status(&id, "pending_review").await;
 }
 
 #[tokio::test]
-async fn a_pdf_gives_the_same_criteria_as_its_text() {
-    let house = House::new().await;
-    house.work(&settings(json!({})));
+async fn pdf_yields_the_same_criteria_as_its_text() {
+    let fixture = Fixture::new().await;
+    fixture.start_worker(&settings(json!({})));
     for (pdf, text) in [
         (
             include_bytes!("samples/lung.pdf").as_slice(),
@@ -104,10 +111,10 @@ async fn a_pdf_gives_the_same_criteria_as_its_text() {
             include_str!("samples/glucose.txt"),
         ),
     ] {
-        let from_pdf = house.upload("application/pdf", pdf).await;
-        let from_text = house.upload_text(text).await;
-        let from_pdf = house.stands(&from_pdf, "pending_review").await;
-        let from_text = house.stands(&from_text, "pending_review").await;
+        let from_pdf = fixture.upload("application/pdf", pdf).await;
+        let from_text = fixture.upload_text(text).await;
+        let from_pdf = fixture.wait_for_status(&from_pdf, "pending_review").await;
+        let from_text = fixture.wait_for_status(&from_text, "pending_review").await;
         let words = |view: &Value| -> Vec<(Value, Value)> {
             let criteria = view["criteria"].as_array().unwrap();
             criteria

@@ -1,4 +1,4 @@
-//! What the built-in stages find in protocols as people write them.
+//! What the built-in stages find in realistic protocols.
 
 use postrider_protocols::{
     model::{Criterion, Kind},
@@ -7,7 +7,7 @@ use postrider_protocols::{
 use proptest::prelude::*;
 
 /// `+`/`-`, the number, `!` if negated, the text.
-fn said(text: &str) -> Vec<String> {
+fn found(text: &str) -> Vec<String> {
     criteria(text).iter().map(line).collect()
 }
 
@@ -24,12 +24,12 @@ fn line(criterion: &Criterion) -> String {
 }
 
 fn golden(name: &str, text: &str, expected: &str) {
-    let found = said(text).join("\n");
-    assert_eq!(found.trim(), expected.trim(), "{name}");
+    let actual = found(text).join("\n");
+    assert_eq!(actual.trim(), expected.trim(), "{name}");
 }
 
 #[test]
-fn a_diabetes_protocol_with_contents_and_numbered_lists() {
+fn diabetes_protocol_with_contents_and_numbered_lists() {
     golden(
         "glucose",
         include_str!("samples/glucose.txt"),
@@ -38,7 +38,7 @@ fn a_diabetes_protocol_with_contents_and_numbered_lists() {
 }
 
 #[test]
-fn a_cancer_protocol_with_bullets_inside_bullets() {
+fn cancer_protocol_with_nested_bullets() {
     golden(
         "lung",
         include_str!("samples/lung.txt"),
@@ -47,7 +47,7 @@ fn a_cancer_protocol_with_bullets_inside_bullets() {
 }
 
 #[test]
-fn a_paediatric_protocol_with_sentences_for_headings_and_pages_in_between() {
+fn paediatric_protocol_with_sentences_as_headings_and_page_breaks() {
     golden(
         "asthma",
         include_str!("samples/asthma.txt"),
@@ -56,7 +56,7 @@ fn a_paediatric_protocol_with_sentences_for_headings_and_pages_in_between() {
 }
 
 #[test]
-fn headings_are_known_in_many_spellings() {
+fn headings_are_recognized_in_many_spellings() {
     for (inclusion, exclusion) in [
         ("Inclusion Criteria", "Exclusion Criteria"),
         ("INCLUSION CRITERIA:", "EXCLUSION CRITERIA:"),
@@ -89,7 +89,7 @@ fn headings_are_known_in_many_spellings() {
             "Preamble about the trial.\n\n{inclusion}\n\n1. Adults\n2. Consent\n\n{exclusion}\n\n1. Pregnancy\n"
         );
         assert_eq!(
-            said(&text),
+            found(&text),
             ["+1 Adults", "+2 Consent", "-1 Pregnancy"],
             "{inclusion}"
         );
@@ -97,7 +97,7 @@ fn headings_are_known_in_many_spellings() {
 }
 
 #[test]
-fn lists_are_known_in_many_dresses() {
+fn lists_are_recognized_in_many_numbering_styles() {
     for (first, second) in [
         ("1.", "2."),
         ("1)", "2)"),
@@ -122,14 +122,14 @@ fn lists_are_known_in_many_dresses() {
 }
 
 #[test]
-fn criteria_without_marks_are_told_apart() {
+fn criteria_without_marks_are_separated() {
     let lines = "Inclusion Criteria:\n\nAge 18 years or older\nConfirmed asthma\nWritten informed consent was given\n\nExclusion Criteria:\n\nPregnancy\n";
-    assert_eq!(said(lines).len(), 4, "{:?}", said(lines));
+    assert_eq!(found(lines).len(), 4, "{:?}", found(lines));
     let paragraphs = "Inclusion criteria\n\nAdults with asthma that was diagnosed by a physician at least a year ago and\nwho can use an inhaler.\n\nWritten consent.\n";
-    assert_eq!(said(paragraphs).len(), 2, "{:?}", said(paragraphs));
+    assert_eq!(found(paragraphs).len(), 2, "{:?}", found(paragraphs));
     let inline = "Inclusion criteria: 1) adults; 2) asthma; 3) consent. Exclusion criteria: 1) pregnancy; 2) smoking.";
     assert_eq!(
-        said(inline),
+        found(inline),
         [
             "+1 adults",
             "+2 asthma",
@@ -141,22 +141,22 @@ fn criteria_without_marks_are_told_apart() {
 }
 
 #[test]
-fn prose_that_mentions_criteria_is_no_section() {
+fn prose_that_mentions_criteria_is_not_a_section() {
     let text = "The inclusion criteria were chosen with care.\n1. This is a list of something else\n2. And so is this\n";
-    assert_eq!(said(text), Vec::<String>::new());
+    assert_eq!(found(text), Vec::<String>::new());
 }
 
 #[test]
-fn a_synopsis_that_repeats_the_criteria_adds_nothing() {
+fn criteria_repeated_in_a_synopsis_are_listed_once() {
     let list =
         "Inclusion criteria\n1. Adults with asthma.\n2. Consent\n\nTreatment\n\nSome drug.\n\n";
     let text = format!("{list}BACKGROUND\n\nText.\n\n{list}");
-    assert_eq!(said(&text), ["+1 Adults with asthma.", "+2 Consent"]);
+    assert_eq!(found(&text), ["+1 Adults with asthma.", "+2 Consent"]);
 }
 
 #[test]
-fn our_vocabulary_grounds_the_terms_of_the_samples() {
-    let vocabulary = Vocabulary::ours().unwrap();
+fn built_in_vocabulary_grounds_the_terms_of_the_samples() {
+    let vocabulary = Vocabulary::built_in().unwrap();
     assert!(vocabulary.len() >= 300, "{}", vocabulary.len());
     let mut found = criteria(include_str!("samples/glucose.txt"));
     grounding::ground(&vocabulary, &mut found);
@@ -185,7 +185,7 @@ fn our_vocabulary_grounds_the_terms_of_the_samples() {
 }
 
 #[test]
-fn a_vocabulary_of_ones_own_is_read_and_a_wrong_one_is_explained() {
+fn custom_vocabulary_is_read_and_a_malformed_one_is_explained() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("own.csv");
     std::fs::write(
@@ -217,9 +217,9 @@ fn a_vocabulary_of_ones_own_is_read_and_a_wrong_one_is_explained() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Whatever the text is, nothing panics, and every criterion is something that can be stored.
+    /// No text panics, and every criterion can be stored.
     #[test]
-    fn no_text_is_too_strange(lines in proptest::collection::vec(
+    fn arbitrary_text_yields_storable_criteria(lines in proptest::collection::vec(
         prop_oneof![
             Just("Inclusion criteria".to_owned()), Just("4.2 Exclusion criteria:".to_owned()), Just(String::new()),
             "[ ]{0,6}([0-9]{1,3}|[a-z]{1,3})[.)] .{0,40}", "[•–*-] ?.{0,60}", ".{0,80}", "\\PC{0,40}[≥<>=]{1,2} ?[0-9.,]{0,9} ?(%|mg|×|years)?.{0,9}",

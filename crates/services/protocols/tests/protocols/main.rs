@@ -1,4 +1,4 @@
-//! The promises of the slice, against a real PostgreSQL, real files and stage services that misbehave as told.
+//! The promises of the service, against a real PostgreSQL, real files and stage services with scripted failures.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod archiving;

@@ -1,16 +1,16 @@
-//! From a document to criteria that wait for a review.
+//! From a document to criteria that are pending review.
 
 use axum::http::{Method, StatusCode};
 use serde_json::json;
 
-use crate::support::{House, Reply, SHORT, StageServer, settings, with_stages};
+use crate::support::{Fixture, Reply, SHORT, StageServer, settings, with_stages};
 
 #[tokio::test]
-async fn the_built_in_stages_bring_a_text_to_review() {
-    let house = House::new().await;
-    house.work(&settings(json!({})));
-    let id = house.upload_text(SHORT).await;
-    let view = house.stands(&id, "pending_review").await;
+async fn built_in_stages_process_a_text_up_to_review() {
+    let fixture = Fixture::new().await;
+    fixture.start_worker(&settings(json!({})));
+    let id = fixture.upload_text(SHORT).await;
+    let view = fixture.wait_for_status(&id, "pending_review").await;
     let criteria = view["criteria"].as_array().unwrap();
     assert_eq!(criteria.len(), 3, "{view}");
     assert_eq!(criteria[0]["age"], json!({ "min": 18.0, "unit": "years" }));
@@ -23,62 +23,62 @@ async fn the_built_in_stages_bring_a_text_to_review() {
         view["metadata"]["extraction"],
         json!({ "stage": "built-in", "criteria": 3 })
     );
-    let events = house.events(&id).await;
+    let events = fixture.events(&id).await;
     assert!(
         events.iter().all(|event| event.2 == "published"),
         "{events:?}"
     );
     assert_eq!(events.len(), 2);
-    house.assert_sound().await;
+    fixture.assert_invariants().await;
 }
 
 #[tokio::test]
-async fn a_document_without_criteria_goes_to_review_with_none() {
-    let house = House::new().await;
-    house.work(&settings(json!({})));
-    let id = house.upload_text("A letter about the weather.").await;
-    let view = house.stands(&id, "pending_review").await;
+async fn document_without_criteria_goes_to_review_without_any() {
+    let fixture = Fixture::new().await;
+    fixture.start_worker(&settings(json!({})));
+    let id = fixture.upload_text("A letter about the weather.").await;
+    let view = fixture.wait_for_status(&id, "pending_review").await;
     assert_eq!(view["criteria"], json!([]));
 }
 
 #[tokio::test]
-async fn stage_services_are_asked_as_agreed_and_once_each() {
-    let house = House::new().await;
+async fn stage_services_get_the_documented_request_once_each() {
+    let fixture = Fixture::new().await;
     let (extraction, extraction_url) = StageServer::start(|_, _| Reply::criteria()).await;
     let (grounding, grounding_url) = StageServer::start(|_, call| {
         Reply::status(200).body(json!({ "criteria": call["criteria"] }))
     })
     .await;
-    house.work(&with_stages(&extraction_url, &grounding_url, json!({})));
-    let id = house.upload_text("the text").await;
-    let view = house.stands(&id, "pending_review").await;
+    fixture.start_worker(&with_stages(&extraction_url, &grounding_url, json!({})));
+    let id = fixture.upload_text("the text").await;
+    let view = fixture.wait_for_status(&id, "pending_review").await;
     assert_eq!(view["criteria"][0]["terms"][0]["code"], "X1");
-    let asked = extraction.calls();
+    let calls = extraction.calls();
     assert_eq!(
-        asked,
+        calls,
         [json!({ "protocol_id": id, "try": 1, "title": "A trial", "text": "the text" })]
     );
-    let asked = grounding.calls();
-    assert_eq!(asked.len(), 1);
+    let calls = grounding.calls();
+    assert_eq!(calls.len(), 1);
     assert_eq!(
-        asked[0]["criteria"][1],
+        calls[0]["criteria"][1],
         json!({ "kind": "exclusion", "text": "Pregnancy", "terms": [] })
     );
 }
 
 #[tokio::test]
-async fn three_failures_make_a_dead_letter_as_the_seed_shapes_it() {
-    let house = House::new().await;
+async fn third_failure_makes_a_dead_letter_with_the_documented_metadata() {
+    let fixture = Fixture::new().await;
     let (server, url) = StageServer::start(|_, _| Reply::status(500)).await;
-    house.work(&with_stages(&url, "", json!({})));
-    let id = house.upload_text("text").await;
-    let view = house.stands(&id, "dead_letter").await;
+    fixture.start_worker(&with_stages(&url, "", json!({})));
+    let id = fixture.upload_text("text").await;
+    let view = fixture.wait_for_status(&id, "dead_letter").await;
     assert_eq!(view["error_reason"], "Maximum retries exceeded");
     let error = json!({ "category": "pipeline_failed", "reason": "Maximum retries exceeded", "retry_count": 3 });
     assert_eq!(view["metadata"]["error"], error);
     assert_eq!(view["metadata"]["last_failure"]["code"], "500");
     assert_eq!(server.calls().len(), 3);
-    let events = house.events(&id).await;
+    let events = fixture.events(&id).await;
     assert_eq!(
         events,
         [(
@@ -88,12 +88,12 @@ async fn three_failures_make_a_dead_letter_as_the_seed_shapes_it() {
             3
         )]
     );
-    house.assert_sound().await;
+    fixture.assert_invariants().await;
 }
 
 #[tokio::test]
-async fn a_failure_of_grounding_repeats_grounding_alone() {
-    let house = House::new().await;
+async fn grounding_failure_retries_only_grounding() {
+    let fixture = Fixture::new().await;
     let (extraction, extraction_url) = StageServer::start(|_, _| Reply::criteria()).await;
     let (grounding, grounding_url) = StageServer::start(|number, _| match number {
         0 => Reply::status(500),
@@ -101,39 +101,39 @@ async fn a_failure_of_grounding_repeats_grounding_alone() {
         _ => Reply::criteria(),
     })
     .await;
-    house.work(&with_stages(&extraction_url, &grounding_url, json!({})));
-    let id = house.upload_text("text").await;
-    house.stands(&id, "pending_review").await;
+    fixture.start_worker(&with_stages(&extraction_url, &grounding_url, json!({})));
+    let id = fixture.upload_text("text").await;
+    fixture.wait_for_status(&id, "pending_review").await;
     assert_eq!((extraction.calls().len(), grounding.calls().len()), (1, 3));
 }
 
 #[tokio::test]
-async fn a_failed_step_is_visible_while_it_waits() {
-    let house = House::new().await;
+async fn failed_step_is_visible_while_it_waits_for_its_retry() {
+    let fixture = Fixture::new().await;
     let (_, extraction) = StageServer::start(|_, _| Reply::criteria()).await;
     let (_, grounding) = StageServer::start(|_, _| Reply::status(500)).await;
-    house.work(&with_stages(
+    fixture.start_worker(&with_stages(
         &extraction,
         &grounding,
         json!({ "retry": { "initial_delay": "1h" } }),
     ));
-    let id = house.upload_text("text").await;
-    let view = house.stands(&id, "grounding_failed").await;
+    let id = fixture.upload_text("text").await;
+    let view = fixture.wait_for_status(&id, "grounding_failed").await;
     assert_eq!(
         view["error_reason"],
         "the grounding service answered with status 500"
     );
     let failed = ("CRITERIA_EXTRACTED".to_owned(), 1, "failed".to_owned(), 1);
-    assert_eq!(house.events(&id).await[1], failed);
+    assert_eq!(fixture.events(&id).await[1], failed);
 }
 
 #[tokio::test]
-async fn a_rejection_by_a_stage_is_permanent_with_its_own_reason_and_category() {
-    let house = House::new().await;
+async fn rejection_by_a_stage_is_permanent_with_its_own_reason_and_category() {
+    let fixture = Fixture::new().await;
     let (server, url) = StageServer::start(|_, _| Reply::status(422)).await;
-    house.work(&with_stages(&url, "", json!({})));
-    let id = house.upload_text("text").await;
-    let view = house.stands(&id, "dead_letter").await;
+    fixture.start_worker(&with_stages(&url, "", json!({})));
+    let id = fixture.upload_text("text").await;
+    let view = fixture.wait_for_status(&id, "dead_letter").await;
     let error = &view["metadata"]["error"];
     assert_eq!(
         (&error["category"], &error["retry_count"]),
@@ -151,16 +151,16 @@ async fn a_rejection_by_a_stage_is_permanent_with_its_own_reason_and_category() 
 }
 
 #[tokio::test]
-async fn a_retry_after_is_honoured() {
+async fn retry_after_is_honoured() {
     for status in [500, 503, 429] {
-        let house = House::new().await;
+        let fixture = Fixture::new().await;
         let (_, url) =
             StageServer::start(move |_, _| Reply::status(status).retry_after(1800)).await;
-        house.work(&with_stages(&url, "", json!({})));
-        let id = house.upload_text("text").await;
-        house.stands(&id, "extraction_failed").await;
-        let far = house
-            .number(
+        fixture.start_worker(&with_stages(&url, "", json!({})));
+        let id = fixture.upload_text("text").await;
+        fixture.wait_for_status(&id, "extraction_failed").await;
+        let far = fixture
+            .query_number(
                 "select count(*) from protocols.outbox where due > now() + interval '25 minutes'",
             )
             .await;
@@ -169,8 +169,8 @@ async fn a_retry_after_is_honoured() {
 }
 
 #[tokio::test]
-async fn the_page_shows_what_was_found_and_runs_nothing() {
-    let house = House::new().await;
+async fn page_shows_the_criteria_and_contains_no_script() {
+    let fixture = Fixture::new().await;
     let (_, url) = StageServer::start(|_, _| {
         Reply::status(200).body(json!({ "criteria": [
             { "kind": "inclusion", "text": "<script>alert(1)</script>", "number": "1" },
@@ -178,8 +178,8 @@ async fn the_page_shows_what_was_found_and_runs_nothing() {
         ] }))
     })
     .await;
-    house.work(&with_stages(&url, "", json!({})));
-    let answer = house
+    fixture.start_worker(&with_stages(&url, "", json!({})));
+    let answer = fixture
         .raw(
             Method::POST,
             "/protocols?title=%3Cb%3ETrial%3C/b%3E",
@@ -187,8 +187,8 @@ async fn the_page_shows_what_was_found_and_runs_nothing() {
         )
         .await;
     let id = answer.json()["id"].as_str().unwrap().to_owned();
-    house.stands(&id, "pending_review").await;
-    let page = house
+    fixture.wait_for_status(&id, "pending_review").await;
+    let page = fixture
         .call(Method::GET, &format!("/protocols/{id}/page"), None)
         .await;
     assert_eq!(page.status, StatusCode::OK);

@@ -1,4 +1,4 @@
-//! A house of protocols: a database, a store, the API, and workers with stages when a test wants some.
+//! The test fixture: a database, an object store, the API, and workers with stages on demand.
 
 use std::{
     collections::HashMap,
@@ -44,7 +44,7 @@ impl FromRef<AppState> for Protocols {
     }
 }
 
-pub struct House {
+pub struct Fixture {
     _db: TestDb,
     _dir: tempfile::TempDir,
     pub pool: PgPool,
@@ -69,7 +69,7 @@ impl Answer {
     }
 }
 
-impl House {
+impl Fixture {
     pub async fn new() -> Self {
         Self::with(&settings(json!({}))).await
     }
@@ -100,12 +100,12 @@ impl House {
         }
     }
 
-    /// Starts a worker with the built-in stages, except where an address is given; it ends with the house.
-    pub fn work(&self, settings: &Settings) -> Breakers {
-        self.work_until(settings, self.stop.clone())
+    /// Starts a worker with the built-in stages, except where the settings have a URL; it stops with the fixture.
+    pub fn start_worker(&self, settings: &Settings) -> Breakers {
+        self.start_worker_until(settings, self.stop.clone())
     }
 
-    pub fn work_until(&self, settings: &Settings, stop: CancellationToken) -> Breakers {
+    pub fn start_worker_until(&self, settings: &Settings, stop: CancellationToken) -> Breakers {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let common = postrider::breaker::Settings::default();
         let breaker = settings.breaker.over(common);
@@ -122,8 +122,9 @@ impl House {
         let stages = Stages {
             extraction: remote(Step::Extraction, &settings.stages.extraction)
                 .unwrap_or_else(|| Arc::new(BuiltInExtraction)),
-            grounding: remote(Step::Grounding, &settings.stages.grounding)
-                .unwrap_or_else(|| Arc::new(BuiltInGrounding::new(Vocabulary::ours().unwrap()))),
+            grounding: remote(Step::Grounding, &settings.stages.grounding).unwrap_or_else(|| {
+                Arc::new(BuiltInGrounding::new(Vocabulary::built_in().unwrap()))
+            }),
         };
         let pool = self.pool.clone();
         let worker = worker::worker(pool, settings, documents, stages, &breakers, breaker).unwrap();
@@ -192,8 +193,8 @@ impl House {
             .await
     }
 
-    /// Waits until the protocol stands so; gives the whole view.
-    pub async fn stands(&self, id: &str, status: &str) -> Value {
+    /// Waits until the protocol has this status; returns the protocol.
+    pub async fn wait_for_status(&self, id: &str, status: &str) -> Value {
         let what = format!("{id} is {status}");
         eventually(&what, async || {
             let view = self.get(id).await;
@@ -206,7 +207,7 @@ impl House {
         .await
     }
 
-    /// The events of a protocol: kind, try, status, retry_count.
+    /// The events of a protocol: type, try, status, retry_count.
     pub async fn events(&self, id: &str) -> Vec<(String, i32, String, i32)> {
         sqlx::query_as(
             "select event_type, try, status, retry_count from protocols.outbox where protocol_id = $1::uuid order by id",
@@ -217,18 +218,18 @@ impl House {
         .unwrap()
     }
 
-    /// Waits until no event waits or runs any more.
-    pub async fn settled(&self) {
+    /// Waits until no event is waiting or leased.
+    pub async fn wait_until_idle(&self) {
         eventually("every event is finished", async || {
             let left: i64 = self
-                .number("select count(*) from protocols.outbox where finished_at is null")
+                .query_number("select count(*) from protocols.outbox where finished_at is null")
                 .await;
             if left == 0 { Ok(()) } else { Err(left) }
         })
         .await;
     }
 
-    pub async fn number(&self, sql: &'static str) -> i64 {
+    pub async fn query_number(&self, sql: &'static str) -> i64 {
         sqlx::query_scalar(sql).fetch_one(&self.pool).await.unwrap()
     }
 
@@ -236,8 +237,8 @@ impl House {
         sqlx::query(sql).execute(&self.pool).await.unwrap();
     }
 
-    /// Nobody may leave the table of moves; a test that needs a state of its own turns the guard off for a statement.
-    pub async fn force(&self, sql: &'static str) {
+    /// Runs a statement without the trigger that guards the state diagram.
+    pub async fn execute_unguarded(&self, sql: &'static str) {
         let mut tx = self.pool.begin().await.unwrap();
         sqlx::query("alter table protocols.protocol disable trigger guard_status")
             .execute(&mut *tx)
@@ -251,8 +252,8 @@ impl House {
         tx.commit().await.unwrap();
     }
 
-    /// What the slice's own checks find on this database.
-    pub async fn assert_sound(&self) {
+    /// Asserts that the doctor's checks find nothing.
+    pub async fn assert_invariants(&self) {
         for check in postrider_protocols::CHECKS {
             let found: Vec<String> = sqlx::query_scalar(check.query)
                 .fetch_all(&self.pool)
@@ -263,13 +264,13 @@ impl House {
     }
 }
 
-impl Drop for House {
+impl Drop for Fixture {
     fn drop(&mut self) {
         self.stop.cancel();
     }
 }
 
-/// Quick settings: waits of 50 ms, leases of a second, a breaker that never opens.
+/// Fast settings: retries after 50 ms, leases of a second, a breaker that never opens.
 pub fn settings(change: Value) -> Settings {
     let mut all = json!({
         "max_retries": 3, "concurrency": 4, "max_size": "4MiB", "archive_after": "7d", "retention": "30d",
@@ -286,7 +287,7 @@ pub fn settings(change: Value) -> Settings {
     serde_json::from_value(all).unwrap()
 }
 
-/// Settings whose stages are these services.
+/// Settings with these stage services.
 pub fn with_stages(extraction: &str, grounding: &str, change: Value) -> Settings {
     let mut change = change;
     change["stages"] = json!({ "timeout": "2s", "patience": "1h",
@@ -300,16 +301,16 @@ fn reader(settings: &Settings) -> PdfReader {
 }
 
 #[test]
-#[ignore = "the program that other tests start: it reads one PDF"]
+#[ignore = "the child process that reads a PDF; other tests start it"]
 fn pdf_reader() {
-    document::text_of_pdf_child().unwrap();
+    document::run_pdf_child().unwrap();
 }
 
-/// What a stage service is told to do with a call.
+/// The response of a stage service.
 pub struct Reply {
     status: u16,
     retry_after: Option<u64>,
-    after: Duration,
+    delay: Duration,
     body: Value,
 }
 
@@ -318,8 +319,8 @@ impl Reply {
         Self {
             status,
             retry_after: None,
-            after: Duration::ZERO,
-            body: json!({ "detail": "as told" }),
+            delay: Duration::ZERO,
+            body: json!({ "detail": "scripted" }),
         }
     }
 
@@ -344,29 +345,29 @@ impl Reply {
         self
     }
 
-    pub fn after(mut self, wait: Duration) -> Self {
-        self.after = wait;
+    pub fn delayed(mut self, delay: Duration) -> Self {
+        self.delay = delay;
         self
     }
 }
 
-type Manner = dyn Fn(usize, &Value) -> Reply + Send + Sync;
+type Behaviour = dyn Fn(usize, &Value) -> Reply + Send + Sync;
 
-/// A stage service in this process, and what it was asked.
+/// A stage service in this process, and the calls it got.
 #[derive(Clone)]
 pub struct StageServer {
     calls: Arc<Mutex<Vec<Value>>>,
-    manner: Arc<Manner>,
+    behaviour: Arc<Behaviour>,
 }
 
 impl StageServer {
-    /// Behaves so; the first call is number 0. Gives its address, too.
+    /// Starts a server that answers by this function; the first call has number 0. Returns its URL, too.
     pub async fn start(
-        manner: impl Fn(usize, &Value) -> Reply + Send + Sync + 'static,
+        behaviour: impl Fn(usize, &Value) -> Reply + Send + Sync + 'static,
     ) -> (Self, String) {
         let server = Self {
             calls: Arc::default(),
-            manner: Arc::new(manner),
+            behaviour: Arc::new(behaviour),
         };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/stage", listener.local_addr().unwrap());
@@ -382,7 +383,7 @@ impl StageServer {
         self.calls.lock().unwrap().clone()
     }
 
-    /// How often each protocol was brought, by id and try.
+    /// The number of calls by protocol and try.
     pub fn counts(&self) -> HashMap<(String, i64), usize> {
         let mut counts = HashMap::new();
         for call in self.calls() {
@@ -404,8 +405,8 @@ async fn answer(
         calls.push(call.clone());
         calls.len() - 1
     };
-    let reply = (server.manner)(number, &call);
-    tokio::time::sleep(reply.after).await;
+    let reply = (server.behaviour)(number, &call);
+    tokio::time::sleep(reply.delay).await;
     let mut headers = HeaderMap::new();
     if let Some(seconds) = reply.retry_after {
         headers.insert(header::RETRY_AFTER, seconds.into());

@@ -1,11 +1,11 @@
-//! Nine states, 81 pairs: each is allowed or refused, by the type and by the database alike.
+//! Nine states, 81 pairs: type and database agree on which transitions are allowed.
 
 use postrider_protocols::model::Status;
 use uuid::Uuid;
 
-use crate::support::House;
+use crate::support::Fixture;
 
-/// The table as the contract has it.
+/// The state diagram of the specification.
 const ALLOWED: [(&str, &str); 17] = [
     ("uploaded", "extracting"),
     ("extracting", "grounding"),
@@ -33,25 +33,25 @@ fn pairs() -> impl Iterator<Item = (Status, Status)> {
 }
 
 #[test]
-fn every_one_of_the_81_pairs_is_allowed_or_refused_as_the_table_says() {
+fn type_allows_exactly_the_transitions_of_the_state_diagram() {
     assert_eq!(pairs().count(), 81);
     for (from, to) in pairs() {
         let expected = ALLOWED.contains(&(from.as_str(), to.as_str()));
-        match from.to(to) {
-            Ok(step) => {
-                assert!(expected, "{from} to {to} must be refused");
-                assert_eq!((step.from(), step.to()), (from, to));
+        match from.transition_to(to) {
+            Ok(transition) => {
+                assert!(expected, "{from} to {to} must be rejected");
+                assert_eq!((transition.from(), transition.to()), (from, to));
             }
-            Err(refused) => {
+            Err(error) => {
                 assert!(!expected, "{from} to {to} must be allowed");
-                assert!(refused.to_string().contains(to.as_str()));
+                assert!(error.to_string().contains(to.as_str()));
             }
         }
     }
 }
 
 #[test]
-fn the_words_are_those_of_the_contract_and_read_back() {
+fn status_names_round_trip_through_json() {
     for status in Status::ALL {
         let json = serde_json::to_value(status).unwrap();
         assert_eq!(json, status.as_str());
@@ -60,15 +60,15 @@ fn the_words_are_those_of_the_contract_and_read_back() {
 }
 
 #[tokio::test]
-async fn the_database_refuses_every_pair_that_the_table_refuses() {
-    let house = House::new().await;
-    let mut connection = house.pool.acquire().await.unwrap();
+async fn database_rejects_every_transition_outside_the_state_diagram() {
+    let fixture = Fixture::new().await;
+    let mut connection = fixture.pool.acquire().await.unwrap();
     for (from, to) in pairs().filter(|(from, to)| from != to) {
         let id = Uuid::now_v7();
-        // The columns are such that no other constraint stands in the way of either state.
+        // The other columns satisfy the constraints of both states.
         let reason = |status: Status| {
-            let calm = ["uploaded", "pending_review", "complete"].contains(&status.as_str());
-            (!calm).then_some("why")
+            let healthy = ["uploaded", "pending_review", "complete"].contains(&status.as_str());
+            (!healthy).then_some("why")
         };
         sqlx::query(
             "insert into protocols.protocol (id, title, document_key, media_type, status, error_reason, metadata, criteria)
@@ -88,7 +88,7 @@ async fn the_database_refuses_every_pair_that_the_table_refuses() {
         .bind(reason(to))
         .execute(&mut *connection)
         .await;
-        let allowed = from.to(to).is_ok();
+        let allowed = from.transition_to(to).is_ok();
         assert_eq!(moved.is_ok(), allowed, "{from} to {to}: {:?}", moved.err());
         if let Err(sqlx::Error::Database(error)) = moved {
             assert_eq!(
@@ -101,9 +101,9 @@ async fn the_database_refuses_every_pair_that_the_table_refuses() {
 }
 
 #[tokio::test]
-async fn the_database_refuses_every_state_that_must_not_exist() {
-    let house = House::new().await;
-    house.upload_text("text").await;
+async fn database_rejects_every_invalid_row() {
+    let fixture = Fixture::new().await;
+    fixture.upload_text("text").await;
     for statement in [
         "insert into protocols.protocol (id, title, document_key, media_type, status) values (gen_random_uuid(), 't', 'k', 'text/plain', 'done')",
         "insert into protocols.protocol (id, title, document_key, media_type, status) values (gen_random_uuid(), 't', 'k', 'text/plain', 'dead_letter')",
@@ -119,7 +119,7 @@ async fn the_database_refuses_every_state_that_must_not_exist() {
         "update protocols.outbox set try = 0",
     ] {
         let error = sqlx::query(statement)
-            .execute(&house.pool)
+            .execute(&fixture.pool)
             .await
             .expect_err(statement);
         let code = error

@@ -1,14 +1,14 @@
-//! A document is accepted whole, with its event, or not at all.
+//! A document is accepted together with its event, or not at all.
 
 use axum::http::{Method, StatusCode};
 use postrider_protocols::cleaning;
 use postrider_testkit::crash;
 use serde_json::{Value, json};
 
-use crate::support::{Answer, House, SHORT, settings};
+use crate::support::{Answer, Fixture, SHORT, settings};
 
-async fn post(house: &House, path: &str, media: &str, content: &[u8]) -> Answer {
-    house
+async fn post(fixture: &Fixture, path: &str, media: &str, content: &[u8]) -> Answer {
+    fixture
         .raw(Method::POST, path, Some((media, content.to_vec())))
         .await
 }
@@ -27,10 +27,10 @@ fn form(fields: &[(&str, &str)]) -> Vec<u8> {
 const FORM: &str = "multipart/form-data; boundary=X";
 
 #[tokio::test]
-async fn an_upload_is_answered_with_its_id_and_has_one_event() {
-    let house = House::new().await;
+async fn upload_returns_an_id_and_enqueues_one_event() {
+    let fixture = Fixture::new().await;
     let answer = post(
-        &house,
+        &fixture,
         "/protocols?title=Trial%20%20One",
         "text/plain; charset=utf-8",
         SHORT.as_bytes(),
@@ -45,31 +45,31 @@ async fn an_upload_is_answered_with_its_id_and_has_one_event() {
     assert_eq!(view.as_object().unwrap().len(), 3);
     let id = view["id"].as_str().unwrap();
     let expected = ("PROTOCOL_UPLOADED".to_owned(), 1, "pending".to_owned(), 0);
-    assert_eq!(house.events(id).await, [expected]);
-    let whole = house.get(id).await;
+    assert_eq!(fixture.events(id).await, [expected]);
+    let whole = fixture.get(id).await;
     assert_eq!(
         (&whole["criteria"], &whole["error_reason"]),
         (&json!([]), &Value::Null)
     );
     assert_eq!(whole["metadata"]["document"]["size"], SHORT.len());
-    let document = house
+    let document = fixture
         .call(Method::GET, &format!("/protocols/{id}/document"), None)
         .await;
     assert_eq!(document.text(), SHORT);
-    house.assert_sound().await;
+    fixture.assert_invariants().await;
 }
 
 #[tokio::test]
-async fn a_form_is_taken_with_title_and_file() {
-    let house = House::new().await;
+async fn form_with_title_and_file_is_accepted() {
+    let fixture = Fixture::new().await;
     let content = form(&[
         ("name=\"title\"", "From a form"),
         ("name=\"file\"; filename=\"trial.txt\"", SHORT),
     ]);
-    let answer = post(&house, "/protocols", FORM, &content).await;
+    let answer = post(&fixture, "/protocols", FORM, &content).await;
     assert_eq!(answer.status, StatusCode::CREATED, "{}", answer.text());
     let id = answer.json()["id"].as_str().unwrap().to_owned();
-    let view = house.get(&id).await;
+    let view = fixture.get(&id).await;
     assert_eq!(view["title"], "From a form");
     assert_eq!(view["metadata"]["document"]["file_name"], "trial.txt");
     let pdf = form(&[
@@ -79,13 +79,13 @@ async fn a_form_is_taken_with_title_and_file() {
             "%PDF-1.4",
         ),
     ]);
-    let answer = post(&house, "/protocols", FORM, &pdf).await;
+    let answer = post(&fixture, "/protocols", FORM, &pdf).await;
     assert_eq!(answer.status, StatusCode::CREATED, "{}", answer.text());
 }
 
 #[tokio::test]
-async fn bad_input_is_refused_by_name_and_leaves_nothing_behind() {
-    let house = House::with(&settings(json!({ "max_size": "1KiB" }))).await;
+async fn invalid_upload_is_rejected_by_field_and_leaves_nothing_behind() {
+    let fixture = Fixture::with(&settings(json!({ "max_size": "1KiB" }))).await;
     let text = b"text".as_slice();
     let long = format!("/protocols?title={}", "x".repeat(501));
     let cases: Vec<(&str, &str, Vec<u8>, u16, &str)> = vec![
@@ -128,6 +128,34 @@ async fn bad_input_is_refused_by_name_and_leaves_nothing_behind() {
         ),
         (
             "/protocols?title=T",
+            "text/plain",
+            Vec::new(),
+            422,
+            "document",
+        ),
+        (
+            "/protocols?title=T",
+            "text/plain",
+            vec![0x13; 500],
+            422,
+            "document",
+        ),
+        (
+            "/protocols?title=T",
+            "application/pdf",
+            text.to_vec(),
+            422,
+            "document",
+        ),
+        (
+            "/protocols?title=T",
+            FORM,
+            form(&[("name=\"file\"; filename=\"a.txt\"", "")]),
+            422,
+            "document",
+        ),
+        (
+            "/protocols?title=T",
             FORM,
             form(&[("name=\"other\"", "x")]),
             422,
@@ -157,42 +185,48 @@ async fn bad_input_is_refused_by_name_and_leaves_nothing_behind() {
         ),
     ];
     for (path, media, content, status, field) in cases {
-        let answer = post(&house, path, media, &content).await;
+        let answer = post(&fixture, path, media, &content).await;
         let problem = answer.json();
         assert_eq!(answer.status.as_u16(), status, "{path} {media}: {problem}");
         if !field.is_empty() {
             assert_eq!(problem["errors"][0]["field"], field, "{problem}");
         }
+        if field == "document" {
+            let detail = problem["detail"].as_str().unwrap();
+            assert!(detail.contains("upload plain text"), "{detail}");
+        }
     }
     assert_eq!(
-        house
-            .number("select count(*) from protocols.protocol")
+        fixture
+            .query_number("select count(*) from protocols.protocol")
             .await,
         0
     );
     assert_eq!(
-        house.number("select count(*) from protocols.outbox").await,
+        fixture
+            .query_number("select count(*) from protocols.outbox")
+            .await,
         0
     );
 }
 
 #[tokio::test]
-async fn an_upload_that_did_not_commit_leaves_a_document_that_the_sweep_removes() {
-    let house = House::new().await;
-    let kept = house.upload_text("kept").await;
+async fn cleaner_removes_the_document_of_an_upload_that_did_not_commit() {
+    let fixture = Fixture::new().await;
+    let kept = fixture.upload_text("kept").await;
     let trap = crash::at("protocols.before_accept").error();
-    let answer = post(&house, "/protocols?title=T", "text/plain", b"lost").await;
+    let answer = post(&fixture, "/protocols?title=T", "text/plain", b"lost").await;
     drop(trap);
     assert!(answer.status.is_server_error());
     assert_eq!(
-        house
-            .number("select count(*) from protocols.protocol")
+        fixture
+            .query_number("select count(*) from protocols.protocol")
             .await,
         1
     );
     let day = std::time::Duration::from_secs(86_400);
     assert_eq!(
-        cleaning::remove_strays(&house.pool, &house.store, day)
+        cleaning::remove_orphans_older_than(&fixture.pool, &fixture.store, day)
             .await
             .unwrap(),
         0
@@ -200,29 +234,29 @@ async fn an_upload_that_did_not_commit_leaves_a_document_that_the_sweep_removes(
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     let now = std::time::Duration::ZERO;
     assert_eq!(
-        cleaning::remove_strays(&house.pool, &house.store, now)
+        cleaning::remove_orphans_older_than(&fixture.pool, &fixture.store, now)
             .await
             .unwrap(),
         1
     );
-    let document = house
+    let document = fixture
         .call(Method::GET, &format!("/protocols/{kept}/document"), None)
         .await;
     assert_eq!(document.text(), "kept");
 }
 
 #[tokio::test]
-async fn the_listing_is_paged_and_filtered() {
-    let house = House::new().await;
+async fn listing_is_paged_and_filtered() {
+    let fixture = Fixture::new().await;
     let mut ids = Vec::new();
     for n in 0..5 {
-        ids.push(house.upload_text(&format!("text {n}")).await);
+        ids.push(fixture.upload_text(&format!("text {n}")).await);
     }
     ids.reverse();
     let mut seen = Vec::new();
     let mut path = "/protocols?limit=2".to_owned();
     loop {
-        let page = house.call(Method::GET, &path, None).await.json();
+        let page = fixture.call(Method::GET, &path, None).await.json();
         let items = page["items"].as_array().unwrap();
         seen.extend(
             items
@@ -236,39 +270,45 @@ async fn the_listing_is_paged_and_filtered() {
     }
     assert_eq!(seen, ids);
     let other = path.replace("limit=2", "status=uploaded");
-    let refused = house.call(Method::GET, &other, None).await;
-    assert_eq!(refused.status, StatusCode::BAD_REQUEST, "of another filter");
-    let page = house
+    let refused = fixture.call(Method::GET, &other, None).await;
+    assert_eq!(
+        refused.status,
+        StatusCode::BAD_REQUEST,
+        "a cursor of another filter"
+    );
+    let page = fixture
         .call(Method::GET, "/protocols?status=complete", None)
         .await
         .json();
     assert_eq!(page["items"], json!([]));
-    let bad = house
+    let bad = fixture
         .call(Method::GET, "/protocols?status=done", None)
         .await;
     assert_eq!(bad.status, StatusCode::BAD_REQUEST);
 }
 
 #[tokio::test]
-async fn what_is_no_id_is_not_found() {
-    let house = House::new().await;
+async fn malformed_or_unknown_id_is_not_found() {
+    let fixture = Fixture::new().await;
     for path in [
         "/protocols/abc",
         "/protocols/01890a5d-ac96-774b-bcce-b302099a8057",
     ] {
-        let answer = house.call(Method::GET, path, None).await;
+        let answer = fixture.call(Method::GET, path, None).await;
         assert_eq!(
             (answer.status, answer.json()["code"].clone()),
             (StatusCode::NOT_FOUND, json!("protocol-not-found"))
         );
         assert_eq!(
-            house
+            fixture
                 .call(Method::POST, &format!("{path}/retry"), None)
                 .await
                 .status,
             StatusCode::NOT_FOUND
         );
-        let page = house.call(Method::GET, &format!("{path}/page"), None).await;
+        let page = fixture
+            .call(Method::GET, &format!("{path}/page"), None)
+            .await;
         assert_eq!(page.status, StatusCode::NOT_FOUND);
     }
 }

@@ -1,4 +1,4 @@
-//! What a criterion says in numbers: ages and measures; and whether it says that something must not be.
+//! Facts in a criterion: ages, measurements, and whether it is negated.
 
 mod ages;
 mod measures;
@@ -7,8 +7,8 @@ mod numbers;
 pub use ages::age;
 pub use measures::measures;
 
-/// Words that deny.
-const DENIALS: &[&str] = &[
+/// Words that negate.
+const NEGATIONS: &[&str] = &[
     "no",
     "not",
     "without",
@@ -36,8 +36,8 @@ const DENIALS: &[&str] = &[
     "aren't",
 ];
 
-/// Where a denial denies nothing.
-const HARMLESS: &[&str] = &[
+/// Phrases with a negation that set a limit or nothing.
+const NOT_NEGATIONS: &[&str] = &[
     "no more than",
     "no less than",
     "no later than",
@@ -65,15 +65,15 @@ const HARMLESS: &[&str] = &[
     "does not exceed",
 ];
 
-/// Does it say what must not be the case?
+/// Does the text state what must not be the case?
 #[must_use]
 pub fn is_negated(text: &str) -> bool {
     let lower = text.to_lowercase().replace('’', "'");
-    let mut told = lower.split_whitespace().collect::<Vec<_>>().join(" ");
-    for words in HARMLESS {
-        told = told.replace(words, " ");
+    let mut text = lower.split_whitespace().collect::<Vec<_>>().join(" ");
+    for words in NOT_NEGATIONS {
+        text = text.replace(words, " ");
     }
-    let words: Vec<&str> = told
+    let words: Vec<&str> = text
         .split(|c: char| !c.is_alphanumeric() && c != '\'')
         .filter(|word| !word.is_empty())
         .collect();
@@ -83,7 +83,7 @@ pub fn is_negated(text: &str) -> bool {
         "no" => words
             .get(at + 1)
             .is_some_and(|next| !next.starts_with(|c: char| c.is_ascii_digit())),
-        word => DENIALS.contains(&word),
+        word => NEGATIONS.contains(&word),
     })
 }
 
@@ -92,7 +92,7 @@ mod tests {
     use super::is_negated;
 
     #[test]
-    fn a_denial_is_told_from_a_limit() {
+    fn negation_is_distinguished_from_a_limit() {
         for text in [
             "No prior chemotherapy",
             "Patients who have not received insulin",

@@ -1,4 +1,4 @@
-//! A list taken apart: which line begins an item, which goes on with one, and what stands inside what.
+//! Splits a section into items: which line starts an item, which continues one, and how they nest.
 
 use super::{
     lines::Line,
@@ -8,15 +8,15 @@ use super::{
 /// An item of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
-    /// Its number, with those of the items around it.
+    /// Its number, with those of the enclosing items.
     pub number: Option<String>,
-    /// How deep it stands; 0 is the outermost.
+    /// Its nesting level, from 0.
     pub level: u8,
-    /// Its words on one line.
+    /// Its text, on one line.
     pub text: String,
 }
 
-/// Takes a section's lines apart.
+/// Splits the lines of a section into items.
 #[must_use]
 pub fn split(lines: &[Line]) -> Vec<Item> {
     let marked = lines.iter().any(|line| marker::read(&line.text).is_some());
@@ -36,7 +36,7 @@ pub fn split(lines: &[Line]) -> Vec<Item> {
         .collect()
 }
 
-/// One list inside another.
+/// A list on the way to the current item.
 struct Level {
     style: Style,
     value: u32,
@@ -50,15 +50,15 @@ fn listed(lines: &[Line]) -> Vec<Item> {
     for line in lines {
         let Some(mark) = marker::read(&line.text) else {
             match items.last_mut() {
-                // Before the first item stands what introduces the list.
+                // Text before the first item introduces the list.
                 None => {}
-                Some(item) if goes_on(item, line) => join(&mut item.text, &line.text),
+                Some(item) if continues(item, line) => join(&mut item.text, &line.text),
                 Some(_) => {}
             }
             continue;
         };
         let Some(depth) = place(&mut levels, &mark.meanings, line.indent, items.last()) else {
-            // A number that no list expects begins a line of prose.
+            // A number that no list expects is part of a sentence.
             if let Some(item) = items.last_mut() {
                 join(&mut item.text, &line.text);
             }
@@ -76,14 +76,14 @@ fn listed(lines: &[Line]) -> Vec<Item> {
     items
 }
 
-/// Finds the list that a mark belongs to, closes those inside it, or opens a new one. None: it is no mark after all.
+/// Finds the list that a mark belongs to and closes those inside it, or opens a new one. None: it is not a mark.
 fn place(
     levels: &mut Vec<Level>,
     meanings: &[Meaning],
     indent: usize,
     last: Option<&Item>,
 ) -> Option<usize> {
-    // The next of a list that is open is the best sign; then a list that begins; then a gap in the counting.
+    // In order of preference: the next item of an open list, the first item of a new list, an item after a gap.
     let next = |level: &Level, meaning: &Meaning| match meaning.style {
         Style::Bullet(_) => level.style == meaning.style && level.indent.abs_diff(indent) <= 1,
         _ => level.style == meaning.style && meaning.value == level.value + 1,
@@ -101,7 +101,7 @@ fn place(
                 return Some(depth);
             }
         }
-        // Before a gap is believed: does a new list begin here?
+        // A new list is likelier than a gap in the numbering.
         if let Some(depth) = open(levels, meanings, indent, last) {
             return Some(depth);
         }
@@ -118,12 +118,12 @@ fn open(
     let begins = |meaning: &&Meaning| match meaning.style {
         Style::Bullet(_) => true,
         Style::Path(_) => true,
-        // Text that lost its first items is still a list.
+        // A list whose first items are missing is still a list.
         Style::Number(..) => meaning.value == 1 || levels.is_empty(),
         Style::Lower(_) | Style::Upper(_) | Style::Roman(_) => meaning.value == 1,
     };
     let meaning = meanings.iter().find(begins)?;
-    // A list of the same style that begins anew stands beside the old one, not inside it.
+    // A list of the same style that starts again is a sibling of the old one, not nested in it.
     if let Some(depth) = levels.iter().position(|level| level.style == meaning.style) {
         let deeper = matches!(meaning.style, Style::Bullet(_)) && indent > levels[depth].indent + 1;
         if !deeper {
@@ -131,7 +131,7 @@ fn open(
         }
     }
     if let Style::Path(parent) = &meaning.style {
-        // 3.1 stands inside 3; 4.1.1 in section 4.1 stands inside nothing.
+        // 3.1 is nested in 3; 4.1.1 in section 4.1 is not nested.
         let inside = levels.iter().position(|level| level.label == *parent);
         levels.truncate(inside.map_or(0, |depth| depth + 1));
     } else if !levels.is_empty() {
@@ -150,7 +150,7 @@ fn open(
     Some(levels.len() - 1)
 }
 
-/// The numbers from the outside in; a path has them all already.
+/// The numbers from the outermost list to the innermost; a path has them all.
 fn number(levels: &[Level]) -> Option<String> {
     let last = levels.last()?;
     if matches!(last.style, Style::Path(_)) {
@@ -164,12 +164,12 @@ fn number(levels: &[Level]) -> Option<String> {
     (!last.label.is_empty()).then(|| labels.join("."))
 }
 
-/// Does a line without a mark go on with the item before it?
-fn goes_on(item: &Item, line: &Line) -> bool {
+/// Does a line without a mark continue the item before it?
+fn continues(item: &Item, line: &Line) -> bool {
     if !line.after_gap {
         return true;
     }
-    // Behind a gap (often a page's end) only what can't stand alone goes on.
+    // After a gap, often a page break, only an incomplete line continues it.
     let first = line.text.chars().next();
     let unfinished = !item.text.ends_with(['.', ';', ':', ')']);
     let small = first.is_some_and(|c| !c.is_uppercase());
@@ -178,7 +178,7 @@ fn goes_on(item: &Item, line: &Line) -> bool {
         || remark.iter().any(|word| line.text.starts_with(word))
 }
 
-/// A section without marks: a paragraph is an item, and so is each of several short or finished lines.
+/// Splits a section without marks: paragraphs, or lines that are short or end a sentence, are items.
 fn paragraphs(lines: &[Line]) -> Vec<Item> {
     let widest = lines.iter().map(|line| line.text.len()).max().unwrap_or(0);
     let mut items: Vec<Item> = Vec::new();
@@ -210,7 +210,7 @@ fn paragraphs(lines: &[Line]) -> Vec<Item> {
 
 /// "1) adults; 2) consent" on one line is two items.
 fn inline(item: Item) -> Vec<Item> {
-    // The first of them was taken for the whole.
+    // The first of them was read as the whole item.
     if let Some(outer) = outer_of_first(&item) {
         let rest = inline_marks(&item.text, 1);
         return parts(&item, &rest, outer, item.level);
@@ -223,7 +223,7 @@ fn inline(item: Item) -> Vec<Item> {
     parts(&item, &marks, &outer, item.level + 1)
 }
 
-/// If the item is the first of its list: the number of what it stands in.
+/// If the item is the first of its list: the number of the enclosing item.
 fn outer_of_first(item: &Item) -> Option<&str> {
     let number = item.number.as_deref()?;
     match number.rsplit_once('.') {
@@ -233,7 +233,7 @@ fn outer_of_first(item: &Item) -> Option<&str> {
     }
 }
 
-/// What stands before the first mark, if anything, and what each mark begins.
+/// The text before the first mark, if any, and one item for each mark.
 fn parts(item: &Item, marks: &[(usize, usize, String)], outer: &str, level: u8) -> Vec<Item> {
     let first = marks.first().map_or(item.text.len(), |mark| mark.0);
     let mut items = Vec::with_capacity(marks.len() + 1);
@@ -259,8 +259,8 @@ fn parts(item: &Item, marks: &[(usize, usize, String)], outer: &str, level: u8) 
     items
 }
 
-/// Marks inside a text that count on from the one after `from` without a gap, as 1), 2), 3) or a), b), c):
-/// (begin, end, label). One in the middle follows a separator.
+/// Marks inside a text that continue from the one after `from` without a gap, as 1), 2), 3) or a), b), c): start, end
+/// and label of each. A mark inside a text must follow a separator.
 fn inline_marks(text: &str, from: u32) -> Vec<(usize, usize, String)> {
     let mut best = Vec::new();
     for (open, first) in [("(", '1'), ("", '1'), ("(", 'a'), ("", 'a')] {
@@ -297,7 +297,7 @@ fn inline_marks(text: &str, from: u32) -> Vec<(usize, usize, String)> {
     best
 }
 
-/// Adds a line; a word that was divided at the line's end keeps its hyphen and gets no space.
+/// Appends a line; after a hyphen at the end of a line, without a space.
 fn join(text: &mut String, line: &str) {
     let divided = text.ends_with('-') && !text.ends_with(" -");
     if !divided && !text.is_empty() {
@@ -306,7 +306,7 @@ fn join(text: &mut String, line: &str) {
     text.push_str(line);
 }
 
-/// One space between words, no separators at the end.
+/// Normalizes white space and removes separators at the end.
 fn finish(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     let text = words.join(" ");

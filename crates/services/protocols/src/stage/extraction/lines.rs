@@ -1,22 +1,22 @@
-//! The lines of a document without what pages add: running heads, page numbers, tables of contents.
+//! The lines of a document without page furniture: running heads, page numbers, tables of contents.
 
 use std::collections::HashMap;
 
 /// A line of the document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// Its words, without the space around them.
+    /// Its text, trimmed.
     pub text: String,
-    /// How far from the left it begins.
+    /// Its indentation.
     pub indent: usize,
-    /// An empty line stands before it.
+    /// Is there an empty line before it?
     pub after_gap: bool,
 }
 
-/// The lines that belong to the text.
+/// Reads the lines that belong to the text.
 #[must_use]
 pub fn read(text: &str) -> Vec<Line> {
-    let raw: Vec<String> = text.lines().map(tidy).collect();
+    let raw: Vec<String> = text.lines().map(normalize).collect();
     let repeated = repetitions(&raw);
     let mut lines = Vec::new();
     let mut gap = true;
@@ -39,29 +39,29 @@ pub fn read(text: &str) -> Vec<Line> {
     lines
 }
 
-/// Spaces of all kinds become spaces, ligatures letters; emphasis of markdown goes.
-fn tidy(line: &str) -> String {
-    let mut tidy = String::with_capacity(line.len());
+/// Normalizes white space and ligatures, and removes Markdown emphasis.
+fn normalize(line: &str) -> String {
+    let mut normalized = String::with_capacity(line.len());
     for c in line.trim_end().chars() {
         match c {
-            '\t' => tidy.push_str("    "),
+            '\t' => normalized.push_str("    "),
             '\u{AD}' | '\u{200B}' | '\u{FEFF}' => {}
-            'ﬁ' => tidy.push_str("fi"),
-            'ﬂ' => tidy.push_str("fl"),
-            'ﬀ' => tidy.push_str("ff"),
-            'ﬃ' => tidy.push_str("ffi"),
-            'ﬄ' => tidy.push_str("ffl"),
-            c if c.is_whitespace() => tidy.push(' '),
-            c => tidy.push(c),
+            'ﬁ' => normalized.push_str("fi"),
+            'ﬂ' => normalized.push_str("fl"),
+            'ﬀ' => normalized.push_str("ff"),
+            'ﬃ' => normalized.push_str("ffi"),
+            'ﬄ' => normalized.push_str("ffl"),
+            c if c.is_whitespace() => normalized.push(' '),
+            c => normalized.push(c),
         }
     }
-    if tidy.contains("**") {
-        tidy = tidy.replace("**", "");
+    if normalized.contains("**") {
+        normalized = normalized.replace("**", "");
     }
-    tidy
+    normalized
 }
 
-/// The line with every number as `#`: what is the same on every page.
+/// The line with every number as `#`: the same on every page.
 fn shape(line: &str) -> String {
     let mut shape = String::with_capacity(line.len());
     for word in line.split_whitespace() {
@@ -99,7 +99,7 @@ fn is_page_matter(line: &str, repeated: &HashMap<String, usize>) -> bool {
     if matches!(bare, "page #" | "page # of #" | "# of #" | "p. #") {
         return true;
     }
-    // A number alone in the middle of a page is a page's number more often than anything else.
+    // A number on its own line is usually a page number.
     if matches!(shape.as_str(), "#" | "- # -" | "– # –" | "#/#" | "# / #") {
         return true;
     }
@@ -128,7 +128,7 @@ mod tests {
     use super::read;
 
     #[test]
-    fn pages_leave_nothing_behind() {
+    fn page_furniture_is_removed() {
         let text = "Protocol X-1   Confidential\nPage 1 of 9\n4.1 Inclusion criteria ........ 11\n\n  1. Adults\n\
                     Protocol X-1   Confidential\nPage 2 of 9\n12\n2. Con\u{AD}sent ﬁle";
         let texts: Vec<String> = read(text).into_iter().map(|line| line.text).collect();

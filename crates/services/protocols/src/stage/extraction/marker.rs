@@ -1,8 +1,8 @@
-//! The marks that begin an item of a list: bullets, numbers, letters, Roman numbers, in the usual clothes.
+//! Marks that start an item of a list: bullets, numbers, letters, Roman numerals, in the usual punctuation.
 
-/// How a mark is dressed: `1.`, `1)`, `(1)`, `[1]`, `1:`, or with nothing.
+/// The punctuation of a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Dress {
+pub enum Punctuation {
     /// `1.`
     Dot,
     /// `1)`
@@ -17,62 +17,62 @@ pub enum Dress {
     Bare,
 }
 
-/// A way of counting.
+/// A numbering style.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Style {
-    /// One sign for all.
+    /// The same sign for all items.
     Bullet(char),
-    /// 1, 2, 3, perhaps behind a word: `I1`, `IC-2`.
-    Number(String, Dress),
+    /// 1, 2, 3, optionally with a prefix: `I1`, `IC-2`.
+    Number(String, Punctuation),
     /// a, b, c.
-    Lower(Dress),
+    Lower(Punctuation),
     /// A, B, C.
-    Upper(Dress),
+    Upper(Punctuation),
     /// i, ii, iii.
-    Roman(Dress),
-    /// 4.1.1, 4.1.2: a number below a number.
+    Roman(Punctuation),
+    /// 4.1.1, 4.1.2: a number nested in another.
     Path(String),
 }
 
-/// A mark as it may be meant; `(i)` has two meanings.
+/// One reading of a mark; `(i)` has two.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meaning {
-    /// The way of counting.
+    /// The numbering style.
     pub style: Style,
-    /// Which of its kind; 0 for bullets.
+    /// Its ordinal number; 0 for bullets.
     pub value: u32,
 }
 
-/// A mark at the beginning of a line.
+/// A mark at the start of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark<'a> {
-    /// What it says, without its clothes; empty for bullets.
+    /// Its label without punctuation; empty for bullets.
     pub label: String,
-    /// What it may mean, the likelier first.
+    /// Its possible readings, likelier first.
     pub meanings: Vec<Meaning>,
-    /// What follows.
+    /// The rest of the line.
     pub rest: &'a str,
 }
 
 const BULLETS: &str = "•◦▪■□▫●○‣⁃∙·–—−-*§►➢➤✓✔\u{F0B7}\u{F0A7}\u{F0D8}\u{F02D}\u{2610}";
 
-/// The mark that a line begins with, if it does.
+/// Reads the mark at the start of a line, if there is one.
 #[must_use]
 pub fn read(line: &str) -> Option<Mark<'_>> {
     bullet(line)
         .or_else(|| path(line))
-        .or_else(|| dressed(line))
+        .or_else(|| punctuated(line))
 }
 
 fn bullet(line: &str) -> Option<Mark<'_>> {
     let first = line.chars().next()?;
     let rest = &line[first.len_utf8()..];
-    // A word processor's small circle often arrives as the letter.
+    // A circle bullet of a word processor often becomes the letter o.
     let circle = first == 'o' && (rest.starts_with("  ") || next_is_upper(rest));
     if !BULLETS.contains(first) && !circle {
         return None;
     }
-    // A dash may be a minus, and a bullet may touch its word; a sign that can't be either needs no space.
+    // A dash may be a minus sign, so it needs a space; an unambiguous bullet does not.
     let touching = !rest.starts_with(' ');
     if touching && matches!(first, '-' | '–' | '—' | '−' | '*' | 'o' | '§' | '·') {
         return None;
@@ -96,7 +96,7 @@ fn path(line: &str) -> Option<Mark<'_>> {
     let (parent, last) = label.rsplit_once('.')?;
     let tidy = label.split('.').all(|part| (1..=2).contains(&part.len()));
     let rest = rest.strip_prefix(')').unwrap_or(rest);
-    // A measure such as "1.5 x ULN" is no number of an item; an item begins with a capital.
+    // "1.5 x ULN" is a measurement: an item starts with a capital letter.
     if !tidy || !rest.starts_with(' ') || !starts_item(rest.trim_start()) {
         return None;
     }
@@ -114,8 +114,8 @@ fn starts_item(rest: &str) -> bool {
     first.is_some_and(|c| c.is_uppercase() || matches!(c, '≥' | '≤' | '>' | '<' | '"' | '“'))
 }
 
-/// A number, letter or Roman number with dots, parentheses or colons around it.
-fn dressed(line: &str) -> Option<Mark<'_>> {
+/// Reads a number, letter or Roman numeral with punctuation.
+fn punctuated(line: &str) -> Option<Mark<'_>> {
     let (opened, inner) = match line.chars().next()? {
         '(' => (Some(')'), &line[1..]),
         '[' => (Some(']'), &line[1..]),
@@ -127,20 +127,20 @@ fn dressed(line: &str) -> Option<Mark<'_>> {
         return None;
     }
     let closing = after.chars().next()?;
-    let dress = match (opened, closing) {
-        (Some(')'), ')') => Dress::Parens,
-        (Some(']'), ']') => Dress::Brackets,
-        (None, '.') => Dress::Dot,
-        (None, ')') => Dress::Paren,
-        (None, ':') => Dress::Colon,
-        (None, ' ') => Dress::Bare,
+    let punctuation = match (opened, closing) {
+        (Some(')'), ')') => Punctuation::Parens,
+        (Some(']'), ']') => Punctuation::Brackets,
+        (None, '.') => Punctuation::Dot,
+        (None, ')') => Punctuation::Paren,
+        (None, ':') => Punctuation::Colon,
+        (None, ' ') => Punctuation::Bare,
         _ => return None,
     };
-    let rest = match dress {
-        Dress::Bare => after,
+    let rest = match punctuation {
+        Punctuation::Bare => after,
         _ => {
             let rest = &after[1..];
-            // "1.)" and "(1)." are seen, too.
+            // "1.)" and "(1)." occur, too.
             rest.strip_prefix(['.', ')']).unwrap_or(rest)
         }
     };
@@ -150,53 +150,61 @@ fn dressed(line: &str) -> Option<Mark<'_>> {
         return None;
     }
     let gap = rest.len() - words.len();
-    let meanings = meanings(label, dress, gap, words)?;
+    let meanings = meanings(label, punctuation, gap, words)?;
     Some(mark(label.to_owned(), meanings, words))
 }
 
-fn meanings(label: &str, dress: Dress, gap: usize, words: &str) -> Option<Vec<Meaning>> {
+fn meanings(
+    label: &str,
+    punctuation: Punctuation,
+    gap: usize,
+    words: &str,
+) -> Option<Vec<Meaning>> {
     let digits = label.trim_start_matches(|c: char| !c.is_ascii_digit());
     let word = &label[..label.len() - digits.len()];
     if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
         let value: u32 = digits.parse().ok()?;
-        // "12 weeks" is no item, "12  Weeks" is one.
-        let bare = dress == Dress::Bare && word.is_empty();
+        // "12 weeks" is not an item, "12  Weeks" is.
+        let bare = punctuation == Punctuation::Bare && word.is_empty();
         let plausible = (1..=199).contains(&value)
             && (!bare || (gap >= 2 && starts_item(words)))
-            && (dress != Dress::Bare || starts_item(words))
+            && (punctuation != Punctuation::Bare || starts_item(words))
             && (word.is_empty() || is_code(word));
-        let style = Style::Number(word.to_owned(), dress);
+        let style = Style::Number(word.to_owned(), punctuation);
         return plausible.then(|| vec![Meaning { style, value }]);
     }
-    if !digits.is_empty() || matches!(dress, Dress::Bare | Dress::Colon) || label.contains('-') {
+    if !digits.is_empty()
+        || matches!(punctuation, Punctuation::Bare | Punctuation::Colon)
+        || label.contains('-')
+    {
         return None;
     }
     let mut found = Vec::new();
     let lower = label.bytes().all(|b| b.is_ascii_lowercase());
     if let (true, Some(value)) = (lower, roman(label)) {
         found.push(Meaning {
-            style: Style::Roman(dress),
+            style: Style::Roman(punctuation),
             value,
         });
     }
     if let [letter] = label.as_bytes() {
         let (style, base) = if letter.is_ascii_lowercase() {
-            (Style::Lower(dress), b'a')
+            (Style::Lower(punctuation), b'a')
         } else {
-            (Style::Upper(dress), b'A')
+            (Style::Upper(punctuation), b'A')
         };
         let value = u32::from(letter - base) + 1;
-        // An initial such as "E. coli" is no item: a capital letter counts from A.
+        // "E. coli" is not an item: capital letters count from A.
         found.push(Meaning { style, value });
     }
-    // i, v and x are letters when one was expected; c, d, l and m are Roman numbers hardly ever.
+    // i, v and x are rarely letters; c, d, l and m are rarely Roman numerals.
     if found.len() == 2 && !matches!(label, "i" | "v" | "x") {
         found.swap(0, 1);
     }
     (!found.is_empty()).then_some(found)
 }
 
-/// `I1`, `IC-2`, `EX3`, `Inc1`: a short word in front of the number.
+/// `I1`, `IC-2`, `EX3`, `Inc1`: a short prefix of the number.
 fn is_code(word: &str) -> bool {
     let letters = word.trim_end_matches('-');
     (1..=4).contains(&letters.len())
@@ -205,7 +213,7 @@ fn is_code(word: &str) -> bool {
         && matches!(letters.as_bytes()[0], b'I' | b'E' | b'C' | b'N')
 }
 
-/// Small Roman numbers, up to 39.
+/// Parses lower-case Roman numerals up to 39.
 fn roman(text: &str) -> Option<u32> {
     let tens = text.bytes().take_while(|b| *b == b'x').count();
     let ones = match &text[tens..] {
@@ -235,14 +243,14 @@ fn mark(label: String, meanings: Vec<Meaning>, rest: &str) -> Mark<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Dress, Style, read};
+    use super::{Punctuation, Style, read};
 
     fn label(line: &str) -> Option<String> {
         read(line).map(|mark| mark.label)
     }
 
     #[test]
-    fn items_are_told_from_prose() {
+    fn items_are_distinguished_from_prose() {
         for (line, expected) in [
             ("1. Adults", "1"),
             ("12) Adults", "12"),
@@ -283,12 +291,15 @@ mod tests {
     }
 
     #[test]
-    fn a_letter_that_is_a_roman_number_has_both_meanings() {
+    fn letter_that_is_a_roman_numeral_has_both_meanings() {
         let mark = read("(i) first").unwrap();
         let styles: Vec<&Style> = mark.meanings.iter().map(|m| &m.style).collect();
         assert_eq!(
             styles,
-            [&Style::Roman(Dress::Parens), &Style::Lower(Dress::Parens)]
+            [
+                &Style::Roman(Punctuation::Parens),
+                &Style::Lower(Punctuation::Parens)
+            ]
         );
     }
 }

@@ -1,15 +1,18 @@
-//! Where inclusion and exclusion criteria begin and end.
+//! Finds the sections with inclusion and exclusion criteria.
 
 mod words;
 
-use self::words::{CONTINUATIONS, FOLLOWING, IN, OUT, PEOPLE, QUALIFIERS, begins, has, says};
+use self::words::{
+    CONTINUATIONS, EXCLUSION_PHRASES, FOLLOWING_TITLES, INCLUSION_PHRASES, PEOPLE, QUALIFIERS,
+    contains_any, is_listed, starts_with_any,
+};
 use super::{lines::Line, marker};
 use crate::model::Kind;
 
-/// The lines under a heading that speaks of inclusion or exclusion.
+/// The lines under a heading about inclusion or exclusion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Section {
-    /// Which of the two.
+    /// Inclusion or exclusion.
     pub kind: Kind,
     /// Its lines, without the heading.
     pub lines: Vec<Line>,
@@ -18,9 +21,9 @@ pub struct Section {
 /// What a line announces.
 #[derive(Debug, PartialEq, Eq)]
 enum Heading<'a> {
-    /// Criteria of this kind; what follows on the same line belongs to them.
+    /// Criteria of this kind; the rest of the line belongs to them.
     Of(Kind, &'a str),
-    /// Criteria, and the next heading will say which. Without one, a list here says who may take part.
+    /// Criteria of a kind that the next heading names. Without one, a list here is inclusion.
     Either,
 }
 
@@ -28,16 +31,16 @@ struct Open {
     section: Section,
     /// The heading's own number: `4.1`.
     number: String,
-    /// No heading has said which kind it is.
-    supposed: bool,
-    /// The last number of the outermost list.
+    /// The kind is assumed: no heading names it.
+    assumed: bool,
+    /// The last number in the outermost list.
     last: u32,
 }
 
-/// Every section of criteria.
+/// Finds every section with criteria.
 #[must_use]
 pub fn find(lines: &[Line]) -> Vec<Section> {
-    let lines = apart(lines);
+    let lines = split_headings(lines);
     let mut done: Vec<Open> = Vec::new();
     let mut open: Option<Open> = None;
     let mut at = 0;
@@ -46,11 +49,11 @@ pub fn find(lines: &[Line]) -> Vec<Section> {
         let (number, title) = without_number(&line.text);
         if let Some(heading) = heading(title, line) {
             done.extend(open.take());
-            let (kind, rest, supposed) = match heading {
+            let (kind, rest, assumed) = match heading {
                 Heading::Of(kind, rest) => (kind, rest, false),
                 Heading::Either => (Kind::Inclusion, "", true),
             };
-            open = Some(begin(kind, number, supposed));
+            open = Some(begin(kind, number, assumed));
             if let (Some(open), false) = (&mut open, rest.is_empty()) {
                 open.section.lines.push(Line {
                     text: rest.to_owned(),
@@ -64,9 +67,9 @@ pub fn find(lines: &[Line]) -> Vec<Section> {
             at += taken - 1;
             if open
                 .as_ref()
-                .is_none_or(|open| open.section.kind != kind || open.supposed)
+                .is_none_or(|open| open.section.kind != kind || open.assumed)
             {
-                done.extend(open.take().filter(|open| !open.supposed));
+                done.extend(open.take().filter(|open| !open.assumed));
                 open = Some(begin(kind, number, false));
             }
             continue;
@@ -86,22 +89,22 @@ pub fn find(lines: &[Line]) -> Vec<Section> {
         current.section.lines.push(line.clone());
     }
     done.extend(open);
-    let said = done.iter().any(|open| !open.supposed);
+    let is_known = done.iter().any(|open| !open.assumed);
     done.into_iter()
-        .filter(|open| !open.supposed || (!said && is_list(&open.section.lines)))
+        .filter(|open| !open.assumed || (!is_known && is_list(&open.section.lines)))
         .map(|open| open.section)
         .filter(|section| !section.lines.is_empty())
         .collect()
 }
 
-fn begin(kind: Kind, number: &str, supposed: bool) -> Open {
+fn begin(kind: Kind, number: &str, assumed: bool) -> Open {
     Open {
         section: Section {
             kind,
             lines: Vec::new(),
         },
         number: number.to_owned(),
-        supposed,
+        assumed,
         last: 0,
     }
 }
@@ -118,24 +121,24 @@ fn value_of(line: &str) -> Option<u32> {
     Some(marker::read(line)?.meanings.first()?.value)
 }
 
-/// Headings in the middle of a line get a line of their own: "… Exclusion criteria: …".
-fn apart(lines: &[Line]) -> Vec<Line> {
-    let mut apart = Vec::with_capacity(lines.len());
+/// Moves headings inside a line to their own line: "… Exclusion criteria: …".
+fn split_headings(lines: &[Line]) -> Vec<Line> {
+    let mut split = Vec::with_capacity(lines.len());
     for line in lines {
         let mut rest = line.text.as_str();
         while let Some(at) = heading_inside(rest) {
-            apart.push(Line {
+            split.push(Line {
                 text: rest[..at].trim_end().to_owned(),
                 ..line.clone()
             });
             rest = &rest[at..];
         }
-        apart.push(Line {
+        split.push(Line {
             text: rest.to_owned(),
             ..line.clone()
         });
     }
-    apart
+    split
 }
 
 fn heading_inside(text: &str) -> Option<usize> {
@@ -153,12 +156,12 @@ fn heading_inside(text: &str) -> Option<usize> {
         .min()
 }
 
-/// More than a number or an adjective stands there.
+/// Is there more than a number or an adjective?
 fn has_sentence(text: &str) -> bool {
     text.split_whitespace().count() > 3
 }
 
-/// The section's number in front of a title, if there is one.
+/// Splits the section number from a title, if there is one.
 fn without_number(line: &str) -> (&str, &str) {
     let line = line.trim_start_matches(['#', ' ']);
     let end = line
@@ -202,7 +205,7 @@ const PHRASES: &[(&[&str], Option<Kind>)] = &[
     (&["criteria", "for", "eligibility"], None),
 ];
 
-/// A title that speaks of criteria.
+/// Reads a title about criteria.
 fn heading<'a>(title: &'a str, line: &Line) -> Option<Heading<'a>> {
     let words = words_of(title);
     if words.is_empty() || words.len() > 200 {
@@ -223,7 +226,10 @@ fn heading<'a>(title: &'a str, line: &Line) -> Option<Heading<'a>> {
         let Some(at) = position(&words, phrase).filter(|at| *at <= 5) else {
             continue;
         };
-        if !words[..at].iter().all(|word| has(QUALIFIERS, &word.1)) {
+        if !words[..at]
+            .iter()
+            .all(|word| is_listed(QUALIFIERS, &word.1))
+        {
             continue;
         }
         let end = words[at + phrase.len() - 1].0;
@@ -236,7 +242,7 @@ fn heading<'a>(title: &'a str, line: &Line) -> Option<Heading<'a>> {
             (None, tail_words) => {
                 let next = &words[at + phrase.len()].1;
                 tail_words <= 8
-                    && (tail.starts_with('(') || has(CONTINUATIONS, next))
+                    && (tail.starts_with('(') || is_listed(CONTINUATIONS, next))
                     && !tail.ends_with(['.', ','])
                     && (line.after_gap || tail.ends_with(':'))
             }
@@ -258,7 +264,7 @@ fn heading<'a>(title: &'a str, line: &Line) -> Option<Heading<'a>> {
     None
 }
 
-/// Words with the place where each ends.
+/// Words, each with its end.
 fn words_of(text: &str) -> Vec<(usize, String)> {
     let mut words: Vec<(usize, String)> = Vec::new();
     let mut word = String::new();
@@ -284,11 +290,11 @@ fn position(words: &[(usize, String)], phrase: &[&str]) -> Option<usize> {
     })
 }
 
-/// A sentence that says who may or may not take part and ends with a colon; perhaps on several lines. Gives the kind
-/// and the number of lines that it takes.
+/// Reads a sentence, on up to three lines, that states who may or may not take part and ends with a colon. Returns the
+/// kind and the number of lines.
 fn announcement(lines: &[Line], number: &str, open: Option<&Open>) -> Option<(Kind, usize)> {
     let first = lines.first()?;
-    // An item of a list may say the same and is an item nevertheless, unless its number is a section's.
+    // An item of a list may contain such a sentence, unless its number is that of a section.
     let is_item = marker::read(&first.text).is_some_and(|_| !number.contains('.'));
     if is_item
         || !first
@@ -318,15 +324,15 @@ fn announcement(lines: &[Line], number: &str, open: Option<&Open>) -> Option<(Ki
 }
 
 fn announced(sentence: &str, now: Option<Kind>) -> Option<Kind> {
-    if sentence.split_whitespace().count() > 45 || !says(sentence, PEOPLE) {
+    if sentence.split_whitespace().count() > 45 || !contains_any(sentence, PEOPLE) {
         return None;
     }
-    if says(sentence, OUT) {
+    if contains_any(sentence, EXCLUSION_PHRASES) {
         return Some(Kind::Exclusion);
     }
-    if says(sentence, IN) {
-        // Inside a list of exclusions only a clear word turns the page.
-        let clear = says(
+    if contains_any(sentence, INCLUSION_PHRASES) {
+        // Inside a list of exclusions only an unambiguous phrase starts a new section.
+        let clear = contains_any(
             sentence,
             "eligible|be included|inclusion criteria|must meet all",
         );
@@ -335,7 +341,7 @@ fn announced(sentence: &str, now: Option<Kind>) -> Option<Kind> {
     None
 }
 
-/// Does this text introduce a list rather than say something itself?
+/// Does this text only introduce a list?
 #[must_use]
 pub fn introduces(text: &str) -> bool {
     let lower = text.to_lowercase();
@@ -345,7 +351,7 @@ pub fn introduces(text: &str) -> bool {
     short && introduces && (text.ends_with(':') || lower.contains("the following"))
 }
 
-/// Does a line end the section: the title of something else?
+/// Does a line end the section, because it is the title of something else?
 fn ends(open: &Open, line: &Line, number: &str, title: &str) -> bool {
     if line.text.starts_with('#') {
         return true;
@@ -365,28 +371,29 @@ fn ends(open: &Open, line: &Line, number: &str, title: &str) -> bool {
         let value: u32 = number.parse().unwrap_or(0);
         let expected = value == open.last + 1;
         let chapter: Option<u32> = open.number.split('.').next().and_then(|n| n.parse().ok());
-        if !expected && (is_shouted(title) || chapter == value.checked_sub(1)) {
+        if !expected && (is_upper_case(title) || chapter == value.checked_sub(1)) {
             return true;
         }
-        return is_shouted(title) && (open.last == 0 || !expected) || (!expected && follows(title));
+        return is_upper_case(title) && (open.last == 0 || !expected)
+            || (!expected && follows(title));
     }
     if marker::read(&line.text).is_some() {
         return false;
     }
-    title_like && (is_shouted(title) && words <= 8 || (line.after_gap && follows(title)))
+    title_like && (is_upper_case(title) && words <= 8 || (line.after_gap && follows(title)))
 }
 
-/// 3.1 after item 3 stands inside it.
+/// 3.1 after item 3 is nested in it.
 fn inside_list(open: &Open, number: &str) -> bool {
     let parent = number.split('.').next().and_then(|n| n.parse().ok());
     open.last > 0 && parent == Some(open.last)
 }
 
 fn follows(title: &str) -> bool {
-    begins(&title.to_lowercase(), FOLLOWING)
+    starts_with_any(&title.to_lowercase(), FOLLOWING_TITLES)
 }
 
-fn is_shouted(title: &str) -> bool {
+fn is_upper_case(title: &str) -> bool {
     let letters = title.chars().filter(|c| c.is_alphabetic()).count();
     letters >= 5 && !title.chars().any(char::is_lowercase)
 }

@@ -1,16 +1,16 @@
-//! The ages that a criterion asks for.
+//! The age range that a criterion requires.
 
 use super::numbers::{Piece, Token, tokens};
 use crate::model::{Age, AgeUnit};
 
-/// The range of ages, if the text speaks of age.
+/// The age range, if the text is about age.
 #[must_use]
 pub fn age(text: &str) -> Option<Age> {
     let tokens = tokens(text);
     (0..tokens.len()).find_map(|at| range(&tokens, at))
 }
 
-/// A range whose first number stands here.
+/// A range whose first number is at this token.
 fn range(tokens: &[Token<'_>], at: usize) -> Option<Age> {
     let first = tokens[at].number()?;
     let first_unit = tokens.get(at + 1).and_then(unit);
@@ -34,7 +34,7 @@ fn range(tokens: &[Token<'_>], at: usize) -> Option<Age> {
         }
     }
     let unit_after = second.and_then(|(_, unit, _)| unit).or(first_unit);
-    if !speaks_of_age(tokens, before, next, unit_after.is_some()) {
+    if !is_about_age(tokens, before, next, unit_after.is_some()) {
         return None;
     }
     if let Some((max, max_unit, below_max)) = second {
@@ -74,7 +74,7 @@ enum Bound {
     Below,
 }
 
-/// The comparison in front of a number, and where it begins.
+/// The comparison before a number, and its start.
 fn comparison(before: &[Token<'_>]) -> (Option<Bound>, usize) {
     const FRONT: &[(&[&str], Bound)] = &[
         (&["at", "least"], Bound::AtLeast),
@@ -127,7 +127,7 @@ fn comparison(before: &[Token<'_>]) -> (Option<Bound>, usize) {
     (None, end)
 }
 
-/// Behind "to": "less than 12", "below 12", "under 12", "< 12". Where the number is, and whether it is excluded.
+/// After "to": "less than 12", "below 12", "under 12", "< 12". Returns the position of the number, and whether it is excluded.
 fn bound(tokens: &[Token<'_>], at: usize) -> (usize, bool) {
     let word = |at: usize, word: &str| tokens.get(at).is_some_and(|token| token.is_word(word));
     if (word(at, "less") || word(at, "younger")) && word(at + 1, "than") {
@@ -188,7 +188,7 @@ fn unit(token: &Token<'_>) -> Option<AgeUnit> {
 }
 
 /// A number of years is an age only if the words around it say so.
-fn speaks_of_age(tokens: &[Token<'_>], before: usize, after: usize, has_unit: bool) -> bool {
+fn is_about_age(tokens: &[Token<'_>], before: usize, after: usize, has_unit: bool) -> bool {
     let near = &tokens[before.saturating_sub(4)..before];
     let word = |at: usize, word: &str| tokens.get(at).is_some_and(|token| token.is_word(word));
     let named = near
@@ -241,7 +241,7 @@ fn same_unit(min: (f64, AgeUnit), max: (f64, AgeUnit)) -> (f64, f64, AgeUnit) {
 mod tests {
     use super::age;
 
-    fn said(text: &str) -> Option<String> {
+    fn found(text: &str) -> Option<String> {
         age(text).map(|age| {
             let bound = |value: Option<f64>, open: bool| {
                 value.map_or("-".to_owned(), |v| {
@@ -280,7 +280,7 @@ mod tests {
             ("Age > 18 and < 70 years", "!18..!70 Years"),
             ("Women aged eighteen years or older", "18..- Years"),
         ] {
-            assert_eq!(said(text).as_deref(), Some(expected), "{text}");
+            assert_eq!(found(text).as_deref(), Some(expected), "{text}");
         }
     }
 
@@ -293,7 +293,7 @@ mod tests {
             "Average of 3 readings",
             "Stage 2 to 4 disease",
         ] {
-            assert_eq!(said(text), None, "{text}");
+            assert_eq!(found(text), None, "{text}");
         }
     }
 }

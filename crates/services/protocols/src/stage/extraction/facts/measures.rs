@@ -86,7 +86,7 @@ const UNITS: &[(&str, &str)] = &[
     ("l", "L"),
 ];
 
-const IN_FRONT: &[(&[&str], Comparator)] = &[
+const COMPARISONS: &[(&[&str], Comparator)] = &[
     (&["no", "more", "than"], Comparator::AtMost),
     (&["not", "more", "than"], Comparator::AtMost),
     (&["no", "greater", "than"], Comparator::AtMost),
@@ -120,7 +120,7 @@ const IN_FRONT: &[(&[&str], Comparator)] = &[
     (&["within", "the", "previous"], Comparator::AtMost),
 ];
 
-/// Every measure of a text, in its order.
+/// The measurements in a text, in order.
 #[must_use]
 pub fn measures(text: &str) -> Vec<Measure> {
     let tokens = tokens(text);
@@ -141,7 +141,7 @@ pub fn measures(text: &str) -> Vec<Measure> {
     found
 }
 
-/// The measure, or the two of a range, whose first number stands here; and where to go on.
+/// The measurement, or the two of a range, whose first number is at this token, and the next token.
 fn read(text: &str, tokens: &[Token<'_>], at: usize, value: f64) -> Option<(Vec<Measure>, usize)> {
     let (front, start) = front(&tokens[..at]);
     let (unit, next) = unit(text, tokens, at + 1);
@@ -170,7 +170,7 @@ fn read(text: &str, tokens: &[Token<'_>], at: usize, value: f64) -> Option<(Vec<
         Some(comparator) => (comparator, next),
         None => behind(tokens, next)?,
     };
-    // "at least one" without a unit counts something that the text names: only signs compare bare numbers.
+    // "at least one" without a unit counts things: only signs compare bare numbers.
     let by_sign = start < at && matches!(tokens[start].piece, Piece::Sign(_));
     if unit.is_empty() && !by_sign {
         return None;
@@ -184,7 +184,7 @@ fn read(text: &str, tokens: &[Token<'_>], at: usize, value: f64) -> Option<(Vec<
     Some((vec![measure], after))
 }
 
-/// The comparison in front of a number, and where it begins.
+/// The comparison before a number, and its start.
 fn front(before: &[Token<'_>]) -> (Option<Comparator>, usize) {
     let end = before.len();
     let sign = |back: usize| match before.get(end.checked_sub(back)?)?.piece {
@@ -209,7 +209,7 @@ fn front(before: &[Token<'_>]) -> (Option<Comparator>, usize) {
             .all(|(token, word)| token.is_word(word));
         same.then_some(start)
     };
-    let best = IN_FRONT
+    let best = COMPARISONS
         .iter()
         .filter_map(|(words, comparator)| Some((fits(words)?, *comparator)))
         .min_by_key(|(start, _)| *start);
@@ -235,7 +235,7 @@ fn behind(tokens: &[Token<'_>], at: usize) -> Option<(Comparator, usize)> {
     }
 }
 
-/// Where the second number of a range stands.
+/// The position of the second number of a range.
 fn range_end(tokens: &[Token<'_>], start: usize, at: usize) -> Option<usize> {
     let joint = tokens.get(at)?;
     let between = start > 0 && tokens[start - 1].is_word("between");
@@ -246,12 +246,12 @@ fn range_end(tokens: &[Token<'_>], start: usize, at: usize) -> Option<usize> {
     (joins && second.number().is_some()).then_some(at + 1)
 }
 
-/// The unit behind a number, as it is usually written, and where it ends.
+/// The unit after a number, in its usual spelling, and its end.
 fn unit<'a>(text: &str, tokens: &[Token<'_>], at: usize) -> (&'a str, usize) {
     let Some(first) = tokens.get(at) else {
         return ("", at);
     };
-    // No unit is longer; a cut-out of the text keeps the comparison short.
+    // No unit is longer than this.
     let rest = &text[first.start..text.floor_char_boundary(first.start + 48)];
     let rest = rest.to_lowercase().replace('×', "x").replace('μ', "µ");
     for (written, shown) in UNITS {
@@ -263,7 +263,7 @@ fn unit<'a>(text: &str, tokens: &[Token<'_>], at: usize) -> (&'a str, usize) {
         if inside_word {
             continue;
         }
-        // Counted in the lower-cased text, whose characters stand for those of the text one by one.
+        // Counted in characters, which correspond one to one in the lower-cased text.
         let length = written.chars().count();
         let end: usize = text[first.start..]
             .chars()
@@ -285,7 +285,7 @@ fn unit<'a>(text: &str, tokens: &[Token<'_>], at: usize) -> (&'a str, usize) {
 mod tests {
     use super::measures;
 
-    fn said(text: &str) -> Vec<String> {
+    fn found(text: &str) -> Vec<String> {
         measures(text)
             .into_iter()
             .map(|m| {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn measures_are_read_in_many_spellings() {
+    fn measurements_are_read_in_many_spellings() {
         for (text, expected) in [
             (
                 "HbA1c between 7.0% and 10.5% (53 to 91 mmol/mol)",
@@ -331,7 +331,7 @@ mod tests {
             ("at least one prior therapy", vec![]),
             ("Type 2 diabetes", vec![]),
         ] {
-            assert_eq!(said(text), expected, "{text}");
+            assert_eq!(found(text), expected, "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A text as words, numbers and signs, each with its place.
+//! Splits a text into words, numbers and signs.
 
 /// A piece of text.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -7,11 +7,11 @@ pub(super) enum Piece<'a> {
     Word(&'a str),
     /// A number.
     Number(f64),
-    /// Anything else, one sign at a time.
+    /// Any other character.
     Sign(char),
 }
 
-/// A piece and where it stands.
+/// A piece and its position.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Token<'a> {
     pub piece: Piece<'a>,
@@ -52,7 +52,7 @@ fn named(word: &str) -> Option<f64> {
     u8::try_from(at).ok().map(f64::from)
 }
 
-/// The pieces of a text.
+/// Splits a text into tokens.
 pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();
     let mut rest = text.char_indices().peekable();
@@ -95,7 +95,7 @@ pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
     tokens
 }
 
-/// `1,500` is a thousand and a half, `1,5` one and a half.
+/// `1,500` is fifteen hundred, `1,5` is one and a half.
 fn read(text: &str) -> Option<f64> {
     let thousands = text.contains(',')
         && text.split(',').skip(1).all(|group| {
