@@ -1,4 +1,4 @@
-//! One adapter process: its order, its lines, its end.
+//! An adapter process: its request, its events, its end.
 
 use std::process::Stdio;
 
@@ -10,29 +10,29 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use crate::CACHE;
 use crate::install::Program;
 
-/// What an adapter is asked to do. See `bench/README.md` for the protocol.
+/// The request to an adapter. See `bench/README.md` for the protocol.
 #[derive(Debug, Clone)]
-pub struct Order {
+pub struct Request {
     /// setup, singles, grouped, bulk, produce or work.
     pub action: &'static str,
-    /// Items.
+    /// The number of items.
     pub count: u64,
-    /// Bytes of a payload.
+    /// The size of a payload, in bytes.
     pub bytes: usize,
-    /// Clients that enqueue at once.
+    /// The number of concurrent clients.
     pub clients: usize,
-    /// Best settings, or those of a first-time user.
+    /// Best settings, or the defaults.
     pub best: bool,
-    /// Items a second of a steady producer.
+    /// Items per second of a steady producer.
     pub rate: u64,
     /// Seconds until bulk items become due.
     pub delay: u64,
-    /// Whether a worker notes when each item started.
+    /// Does a worker record when each item started?
     pub timeline: bool,
 }
 
-impl Order {
-    /// An action with everything else at its usual value.
+impl Request {
+    /// A request with default values.
     pub fn new(action: &'static str, count: u64) -> Self {
         Self {
             action,
@@ -47,29 +47,29 @@ impl Order {
     }
 }
 
-/// One line of an adapter.
+/// An event of an adapter.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
-pub enum Line {
-    /// Connected and waiting for go.
+pub enum Event {
+    /// Connected, and waiting for the signal to go.
     Ready {
-        /// Its settings in words.
+        /// Its settings.
         settings: String,
     },
-    /// A worker's count so far.
+    /// The progress of a worker.
     Progress {
         /// Handler calls.
         handled: u64,
-        /// When the first one came, in microseconds since 1970.
+        /// The time of the first call, in microseconds since 1970.
         first: u64,
-        /// When this count was reached.
+        /// The time at which this count was reached.
         at: u64,
     },
-    /// The last line.
+    /// The last event.
     Done(Done),
 }
 
-/// What an adapter has to say at its end.
+/// The result of an adapter.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Done {
@@ -81,9 +81,9 @@ pub struct Done {
     pub handled: u64,
     /// The sum of the handled items' numbers.
     pub sum: u64,
-    /// MB of memory that it took beside what it had.
+    /// Additional memory used, in MB.
     pub memory: u64,
-    /// Item and moment: of the commit's return, or of the handler's start.
+    /// Item and time: when the commit returned, or when the handler started.
     pub times: Vec<(u64, u64)>,
 }
 
@@ -94,50 +94,55 @@ pub struct Adapter {
     child: Child,
     input: ChildStdin,
     lines: Lines<BufReader<ChildStdout>>,
-    /// Its settings in words.
+    /// Its settings.
     pub settings: String,
 }
 
 impl Adapter {
     /// Starts an adapter and waits until it is ready.
-    pub async fn start(name: &str, program: &Program, url: &str, order: &Order) -> Result<Self> {
-        let mut adapter = Self::spawn(name, program, url, order)?;
+    pub async fn start(
+        name: &str,
+        program: &Program,
+        url: &str,
+        request: &Request,
+    ) -> Result<Self> {
+        let mut adapter = Self::spawn(name, program, url, request)?;
         match adapter.next().await? {
-            Line::Ready { settings } => adapter.settings = settings,
-            other => bail!("{name} said {other:?} before it was ready"),
+            Event::Ready { settings } => adapter.settings = settings,
+            other => bail!("{name} sent {other:?} before it was ready"),
         }
         Ok(adapter)
     }
 
-    /// Runs an action that has nothing to report.
+    /// Runs the setup of an adapter.
     pub async fn setup(name: &str, program: &Program, url: &str) -> Result<()> {
-        let mut adapter = Self::spawn(name, program, url, &Order::new("setup", 0))?;
+        let mut adapter = Self::spawn(name, program, url, &Request::new("setup", 0))?;
         let status = adapter.child.wait().await?;
         if !status.success() {
-            bail!("{name} could not set itself up ({status}); see {CACHE}/adapters.log");
+            bail!("the setup of {name} failed ({status}); see {CACHE}/adapters.log");
         }
         Ok(())
     }
 
-    fn spawn(name: &str, program: &Program, url: &str, order: &Order) -> Result<Self> {
+    fn spawn(name: &str, program: &Program, url: &str, request: &Request) -> Result<Self> {
         let log = std::fs::OpenOptions::new()
             .create(true)
             .append(true)
             .open(format!("{CACHE}/adapters.log"))?;
         let mut child = Command::new(&program.path)
             .args(&program.arguments)
-            .arg(order.action)
+            .arg(request.action)
             .env("DATABASE_URL", url)
-            .env("BENCH_COUNT", order.count.to_string())
-            .env("BENCH_BYTES", order.bytes.to_string())
-            .env("BENCH_CLIENTS", order.clients.to_string())
+            .env("BENCH_COUNT", request.count.to_string())
+            .env("BENCH_BYTES", request.bytes.to_string())
+            .env("BENCH_CLIENTS", request.clients.to_string())
             .env(
                 "BENCH_SETTINGS",
-                if order.best { "best" } else { "default" },
+                if request.best { "best" } else { "default" },
             )
-            .env("BENCH_RATE", order.rate.to_string())
-            .env("BENCH_DELAY_SECONDS", order.delay.to_string())
-            .env("BENCH_TIMELINE", if order.timeline { "1" } else { "0" })
+            .env("BENCH_RATE", request.rate.to_string())
+            .env("BENCH_DELAY_SECONDS", request.delay.to_string())
+            .env("BENCH_TIMELINE", if request.timeline { "1" } else { "0" })
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)
@@ -155,20 +160,20 @@ impl Adapter {
         })
     }
 
-    /// The process, for a look at its memory.
+    /// Its process id.
     pub fn pid(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Says go, or stop: the same word means both, by its place.
-    pub async fn tell(&mut self) -> Result<()> {
+    /// Signals go, the second time stop.
+    pub async fn signal(&mut self) -> Result<()> {
         self.input.write_all(b"go\n").await?;
         self.input.flush().await?;
         Ok(())
     }
 
-    /// The next line; the end of the adapter is an error.
-    pub async fn next(&mut self) -> Result<Line> {
+    /// The next event; the end of the adapter is an error.
+    pub async fn next(&mut self) -> Result<Event> {
         let Some(line) = self.lines.next_line().await? else {
             let status = self.child.wait().await?;
             bail!(
@@ -176,13 +181,13 @@ impl Adapter {
                 self.name
             );
         };
-        serde_json::from_str(&line).with_context(|| format!("{} said {line}", self.name))
+        serde_json::from_str(&line).with_context(|| format!("{} sent {line}", self.name))
     }
 
-    /// Waits for the last line and the end.
+    /// Waits for the last event and the end.
     pub async fn done(mut self) -> Result<Done> {
         let done = loop {
-            if let Line::Done(done) = self.next().await? {
+            if let Event::Done(done) = self.next().await? {
                 break done;
             }
         };

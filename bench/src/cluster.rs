@@ -1,4 +1,4 @@
-//! The one PostgreSQL that everybody is measured on, and what it says about its own work.
+//! The PostgreSQL cluster that all systems are measured on, and its statistics.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
 
-/// Durable, as in production; large enough that no checkpoint falls into a measurement.
+/// Durable, as in production; large enough that no checkpoint happens during a measurement.
 const SETTINGS: [(&str, &str); 12] = [
     ("shared_buffers", "1GB"),
     ("fsync", "on"),
@@ -31,14 +31,14 @@ pub struct Cluster {
     admin: PgPool,
 }
 
-/// What the cluster has done so far for one database.
+/// Counters of the cluster for one database.
 #[derive(Debug, Clone, Copy)]
 pub struct Meter {
     wal: i64,
     commits: i64,
 }
 
-/// The cost of one piece of work.
+/// The cost of a measured workload.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Cost {
     /// Bytes of write-ahead log.
@@ -47,19 +47,19 @@ pub struct Cost {
     pub commits: i64,
 }
 
-/// What the results say about the server.
+/// The server, for the results.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Server {
     /// Its version.
     pub version: String,
-    /// The settings that differ from its defaults for this benchmark.
+    /// Its settings for this benchmark.
     pub settings: Vec<(String, String)>,
-    /// Cores of the machine that server and clients share.
+    /// Cores of the machine, which server and clients share.
     pub cores: usize,
 }
 
 impl Cluster {
-    /// Starts a cluster of its own below the cache directory; the last run's is thrown away.
+    /// Starts a new cluster in the cache directory; that of the last run is removed.
     pub async fn start(cache: &Path) -> Result<Self> {
         let data = cache.join("cluster");
         if data.exists() {
@@ -77,7 +77,7 @@ impl Cluster {
         Ok(Self { server, admin })
     }
 
-    /// What to print about it.
+    /// Describes the server.
     pub async fn describe(&self) -> Result<Server> {
         Ok(Server {
             version: self.server.version().to_owned(),
@@ -89,12 +89,12 @@ impl Cluster {
         })
     }
 
-    /// How to connect to one of its databases.
+    /// Connection options of a database.
     pub fn options(&self, database: &str) -> PgConnectOptions {
         self.server.connect_options().database(database)
     }
 
-    /// The same as a URL, for the adapters.
+    /// The URL of a database, for adapters.
     pub fn url(&self, database: &str) -> String {
         let from = format!("///{DATABASE}?");
         self.server
@@ -105,25 +105,23 @@ impl Cluster {
     /// Socket directory and role, for pgbench.
     pub fn address(&self) -> Result<(String, &'static str)> {
         let options = self.server.connect_options();
-        let socket = options
-            .get_socket()
-            .context("the private server has a socket")?;
+        let socket = options.get_socket().context("the server has no socket")?;
         Ok((socket.to_string_lossy().into_owned(), ROLE))
     }
 
-    /// Makes a database anew, from a template or empty. The names are ours, never a user's.
-    pub async fn fresh(&self, database: &str, template: Option<&str>) -> Result<()> {
+    /// Recreates a database, from a template or empty. The names are constants, never user input.
+    pub async fn create_database(&self, database: &str, template: Option<&str>) -> Result<()> {
         let template = template.unwrap_or("template0");
         self.admin_sql(format!("drop database if exists {database} with (force)"))
             .await?;
         self.admin_sql(format!("create database {database} template {template}"))
             .await?;
-        // So that no measurement pays for the pages that its predecessors left behind.
+        // No measurement pays for dirty pages of earlier ones.
         self.admin_sql("checkpoint".to_owned()).await
     }
 
-    /// Removes a database.
-    pub async fn drop(&self, database: &str) -> Result<()> {
+    /// Drops a database.
+    pub async fn drop_database(&self, database: &str) -> Result<()> {
         self.admin_sql(format!("drop database if exists {database} with (force)"))
             .await
     }
@@ -133,12 +131,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// A connection to one of its databases.
+    /// Connects to a database.
     pub async fn connect(&self, database: &str) -> Result<PgConnection> {
         Ok(self.options(database).connect().await?)
     }
 
-    /// Gives the planner statistics about what was just loaded.
+    /// Runs ANALYZE.
     pub async fn analyze(&self, database: &str) -> Result<()> {
         let mut connection = self.connect(database).await?;
         sqlx::query("analyze").execute(&mut connection).await?;
@@ -146,10 +144,9 @@ impl Cluster {
         Ok(())
     }
 
-    /// Reads the meter. A server process tells its commits when it ends, so read it when nobody
-    /// is connected any more.
+    /// Reads the counters, once all clients have disconnected: a backend reports its commits when it ends.
     pub async fn meter(&self, database: &str) -> Result<Meter> {
-        self.until_alone(database).await?;
+        self.wait_for_disconnects(database).await?;
         let (wal, commits) = sqlx::query_as(
             "select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint, xact_commit
              from pg_stat_database where datname = $1",
@@ -160,7 +157,7 @@ impl Cluster {
         Ok(Meter { wal, commits })
     }
 
-    /// What happened since.
+    /// The cost since `before`.
     pub async fn since(&self, database: &str, before: Meter) -> Result<Cost> {
         let now = self.meter(database).await?;
         Ok(Cost {
@@ -169,7 +166,7 @@ impl Cluster {
         })
     }
 
-    /// Row versions that nobody can see any more and that vacuum has not yet taken.
+    /// Dead row versions that vacuum has not removed yet.
     pub async fn dead_tuples(&self, database: &str) -> Result<i64> {
         let mut connection = self.connect(database).await?;
         let dead = sqlx::query_scalar(
@@ -181,7 +178,7 @@ impl Cluster {
         Ok(dead)
     }
 
-    async fn until_alone(&self, database: &str) -> Result<()> {
+    async fn wait_for_disconnects(&self, database: &str) -> Result<()> {
         for _ in 0..500 {
             let others: i64 = sqlx::query_scalar(
                 "select count(*) from pg_stat_activity
@@ -196,7 +193,7 @@ impl Cluster {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
         anyhow::bail!(
-            "connections to {database} are still open five seconds after their owners ended"
+            "connections to {database} are still open five seconds after their clients ended"
         )
     }
 

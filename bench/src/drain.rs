@@ -1,4 +1,4 @@
-//! Workers on a queue: how fast they empty it, and the proof that each item was handled once.
+//! Drains a queue with workers: measures the rate and checks that each item was handled once.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -7,49 +7,49 @@ use anyhow::{Result, bail, ensure};
 use sqlx::{Connection, PgConnection};
 use tokio::sync::mpsc;
 
-use crate::adapter::{Adapter, Done, Line, Order};
+use crate::adapter::{Adapter, Done, Event, Request};
 use crate::cluster::Cluster;
 use crate::install::Program;
-use crate::peer::{Books, Peer};
+use crate::peer::{CompletionQuery, Peer};
 
-/// When a run is over.
+/// When a run ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
-    /// All items are handled and the database says that none is left.
+    /// All items are handled, and none is left in the database.
     Empty,
-    /// So many items have reached a handler; the rest does not matter.
+    /// This many items have reached a handler.
     Reached(u64),
-    /// Empty, or this much time has passed.
+    /// Empty, or after this time.
     EmptyOr(Duration),
 }
 
-/// A run in which nothing happens for this long will not end at all.
-const PATIENCE: Duration = Duration::from_secs(40);
+/// A run without progress for this long has failed.
+const STALL_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// What a run showed.
+/// The result of a run.
 #[derive(Debug)]
-pub struct Drained {
-    /// Items a second, from the first handler call on.
+pub struct DrainResult {
+    /// Items per second, from the first handler call.
     pub rate: f64,
-    /// The adapters' settings in words.
+    /// The adapters' settings.
     pub settings: String,
     /// Resident memory of the first worker: seconds since go, bytes.
     pub memory: VecDeque<(f64, u64)>,
-    /// Which item started when, if that was asked for.
+    /// Item and time of its start, if requested.
     pub started: Vec<(u64, u64)>,
-    /// How often the harness itself asked the database; to be taken off its commits.
-    pub questions: i64,
+    /// Queries of the harness itself, to be subtracted from the commits.
+    pub harness_queries: i64,
 }
 
-/// Workers that are told to go and watched until they are done.
+/// Worker processes of one run.
 #[derive(Debug)]
-pub struct Crew {
+pub struct WorkerGroup {
     workers: Vec<Adapter>,
     settings: String,
 }
 
-/// One worker's latest words.
-enum Word {
+/// An event of one worker.
+enum WorkerEvent {
     Progress {
         worker: usize,
         handled: u64,
@@ -62,18 +62,18 @@ enum Word {
     },
 }
 
-impl Crew {
-    /// Starts so many processes.
-    pub async fn hire(
+impl WorkerGroup {
+    /// Starts this many processes.
+    pub async fn start(
         peer: &Peer,
         program: &Program,
         url: &str,
-        order: &Order,
+        request: &Request,
         processes: usize,
     ) -> Result<Self> {
         let mut workers = Vec::new();
         for _ in 0..processes {
-            workers.push(Adapter::start(peer.name, program, url, order).await?);
+            workers.push(Adapter::start(peer.name, program, url, request).await?);
         }
         let settings = workers
             .first()
@@ -82,7 +82,7 @@ impl Crew {
         Ok(Self { workers, settings })
     }
 
-    /// Runs them over `count` items that are waiting, or will be.
+    /// Runs them until `count` items are handled.
     pub async fn drain(
         self,
         cluster: &Cluster,
@@ -90,21 +90,21 @@ impl Crew {
         database: &str,
         count: u64,
         until: Until,
-    ) -> Result<Drained> {
+    ) -> Result<DrainResult> {
         let mut connection = cluster.connect(database).await?;
-        let mut watch = Watch::start(self).await?;
-        let mut questions = 0;
+        let mut monitor = Monitor::start(self).await?;
+        let mut harness_queries = 0;
         let mut last = 0;
         let mut moved = (0, Instant::now());
         let over = loop {
-            watch.listen(Duration::from_millis(2)).await?;
-            let handled = watch.handled();
-            let passed = watch.begun.elapsed();
+            monitor.poll(Duration::from_millis(2)).await?;
+            let handled = monitor.handled();
+            let passed = monitor.begun.elapsed();
             match until {
-                Until::Reached(enough) if handled >= enough => break watch.latest(),
+                Until::Reached(enough) if handled >= enough => break monitor.latest(),
                 Until::EmptyOr(limit) if passed >= limit => break now(),
                 Until::Empty | Until::EmptyOr(_) if handled >= count => {
-                    questions += 1;
+                    harness_queries += 1;
                     last = left(&mut connection, peer, count).await?;
                     if last <= 0 {
                         break now();
@@ -115,40 +115,40 @@ impl Crew {
             if handled != moved.0 {
                 moved = (handled, Instant::now());
             }
-            if moved.1.elapsed() > PATIENCE {
+            if moved.1.elapsed() > STALL_TIMEOUT {
                 bail!(
-                    "{} stands still at {handled} of {count} items handled, {last} left in its tables",
+                    "{} stalled at {handled} of {count} items handled, {last} left in its tables",
                     peer.name
                 );
             }
         };
-        let handled = watch.handled();
-        let first = watch.first();
+        let handled = monitor.handled();
+        let first = monitor.first();
         let seconds = over.saturating_sub(first).max(1) as f64 / 1e6;
-        let memory = std::mem::take(&mut watch.memory);
-        let settings = watch.settings.clone();
+        let memory = std::mem::take(&mut monitor.memory);
+        let settings = monitor.settings.clone();
         let started = if matches!(until, Until::Reached(_)) {
-            watch.abandon().await?;
+            monitor.kill().await?;
             Vec::new()
         } else {
-            let ended = watch.finish().await?;
+            let ended = monitor.finish().await?;
             let remaining = left(&mut connection, peer, count).await?;
-            questions += 1;
+            harness_queries += 1;
             check(peer, count, remaining, &ended)?;
             ended.into_iter().flat_map(|done| done.times).collect()
         };
         connection.close().await?;
-        Ok(Drained {
+        Ok(DrainResult {
             rate: handled as f64 / seconds,
             settings,
             memory,
             started,
-            questions,
+            harness_queries,
         })
     }
 }
 
-/// Every item once: by the handlers' count, by the sum of the items' numbers, and by the database.
+/// Checks that every item was handled once: by the number of calls, the sum of the items' numbers, and the database.
 fn check(peer: &Peer, count: u64, remaining: i64, ended: &[Done]) -> Result<()> {
     let handled: u64 = ended.iter().map(|done| done.handled).sum();
     let sum: u64 = ended.iter().map(|done| done.sum).sum();
@@ -165,11 +165,11 @@ fn check(peer: &Peer, count: u64, remaining: i64, ended: &[Done]) -> Result<()> 
     Ok(())
 }
 
-/// What the database says is left.
+/// The number of unfinished items in the database.
 pub async fn left(connection: &mut PgConnection, peer: &Peer, count: u64) -> Result<i64> {
-    let number = match peer.books {
-        Books::Left(sql) => sqlx::query_scalar(sql).fetch_one(connection).await?,
-        Books::Done(sql) => {
+    let number = match peer.completion {
+        CompletionQuery::Left(sql) => sqlx::query_scalar(sql).fetch_one(connection).await?,
+        CompletionQuery::Done(sql) => {
             let done: i64 = sqlx::query_scalar(sql).fetch_one(connection).await?;
             i64::try_from(count).unwrap_or(i64::MAX) - done
         }
@@ -177,9 +177,9 @@ pub async fn left(connection: &mut PgConnection, peer: &Peer, count: u64) -> Res
     Ok(number)
 }
 
-/// What all workers have said so far.
-struct Watch {
-    words: mpsc::UnboundedReceiver<Word>,
+/// Collects the events of all workers.
+struct Monitor {
+    events: mpsc::UnboundedReceiver<WorkerEvent>,
     stops: Vec<mpsc::UnboundedSender<bool>>,
     counts: Vec<(u64, u64, u64)>,
     ended: Vec<Option<Done>>,
@@ -190,24 +190,27 @@ struct Watch {
     settings: String,
 }
 
-impl Watch {
-    async fn start(crew: Crew) -> Result<Self> {
-        let pid = crew.workers.first().and_then(Adapter::pid);
-        let (sender, words) = mpsc::unbounded_channel();
+impl Monitor {
+    async fn start(group: WorkerGroup) -> Result<Self> {
+        let WorkerGroup {
+            mut workers,
+            settings,
+        } = group;
+        let pid = workers.first().and_then(Adapter::pid);
+        let (sender, events) = mpsc::unbounded_channel();
         let mut stops = Vec::new();
-        let size = crew.workers.len();
-        let mut workers = crew.workers;
+        let size = workers.len();
         for adapter in &mut workers {
-            adapter.tell().await?;
+            adapter.signal().await?;
         }
         let begun = Instant::now();
         for (worker, adapter) in workers.into_iter().enumerate() {
             let (stop, stopped) = mpsc::unbounded_channel();
             stops.push(stop);
-            tokio::spawn(relay(worker, adapter, sender.clone(), stopped));
+            tokio::spawn(forward(worker, adapter, sender.clone(), stopped));
         }
         Ok(Self {
-            words,
+            events,
             stops,
             counts: vec![(0, 0, 0); size],
             ended: (0..size).map(|_| None).collect(),
@@ -215,17 +218,17 @@ impl Watch {
             sampled: begun,
             pid,
             memory: VecDeque::new(),
-            settings: crew.settings,
+            settings,
         })
     }
 
-    /// Takes in what was said, for a moment at most.
-    async fn listen(&mut self, moment: Duration) -> Result<()> {
-        if let Ok(Some(word)) = tokio::time::timeout(moment, self.words.recv()).await {
-            self.note(word)?;
+    /// Processes pending events; waits at most `timeout` for the first.
+    async fn poll(&mut self, timeout: Duration) -> Result<()> {
+        if let Ok(Some(event)) = tokio::time::timeout(timeout, self.events.recv()).await {
+            self.record(event)?;
         }
-        while let Ok(word) = self.words.try_recv() {
-            self.note(word)?;
+        while let Ok(event) = self.events.try_recv() {
+            self.record(event)?;
         }
         if self.sampled.elapsed() >= Duration::from_millis(50) {
             self.sampled = Instant::now();
@@ -237,9 +240,9 @@ impl Watch {
         Ok(())
     }
 
-    fn note(&mut self, word: Word) -> Result<()> {
-        match word {
-            Word::Progress {
+    fn record(&mut self, event: WorkerEvent) -> Result<()> {
+        match event {
+            WorkerEvent::Progress {
                 worker,
                 handled,
                 first,
@@ -249,9 +252,9 @@ impl Watch {
                     *count = (handled, first, at);
                 }
             }
-            Word::Ended { worker, done } => {
-                if let Some(place) = self.ended.get_mut(worker) {
-                    *place = Some(done?);
+            WorkerEvent::Ended { worker, done } => {
+                if let Some(slot) = self.ended.get_mut(worker) {
+                    *slot = Some(done?);
                 }
             }
         }
@@ -279,7 +282,7 @@ impl Watch {
             .unwrap_or_else(now)
     }
 
-    /// Lets everybody finish what they hold, and hears their last lines.
+    /// Stops all workers gracefully and returns their results.
     async fn finish(mut self) -> Result<Vec<Done>> {
         for stop in &self.stops {
             let _ = stop.send(true);
@@ -290,52 +293,52 @@ impl Watch {
                 begun.elapsed() < Duration::from_secs(60),
                 "a worker did not stop within a minute"
             );
-            self.listen(Duration::from_millis(50)).await?;
+            self.poll(Duration::from_millis(50)).await?;
         }
         Ok(self.ended.into_iter().flatten().collect())
     }
 
-    /// Ends everybody at once.
-    async fn abandon(mut self) -> Result<()> {
+    /// Kills all workers.
+    async fn kill(mut self) -> Result<()> {
         for stop in &self.stops {
             let _ = stop.send(false);
         }
-        // A killed worker's end is no news; the channel closes when the last relay has ended.
-        while self.words.recv().await.is_some() {}
+        // The channel closes when the last forwarder has ended.
+        while self.events.recv().await.is_some() {}
         Ok(())
     }
 }
 
-/// Passes a worker's words on until it is told to stop (true) or is ended (false).
-async fn relay(
+/// Forwards a worker's events until it is told to stop (true) or to be killed (false).
+async fn forward(
     worker: usize,
     mut adapter: Adapter,
-    words: mpsc::UnboundedSender<Word>,
+    events: mpsc::UnboundedSender<WorkerEvent>,
     mut stopped: mpsc::UnboundedReceiver<bool>,
 ) {
     let done = loop {
         tokio::select! {
             line = adapter.next() => match line {
-                Ok(Line::Progress { handled, first, at }) => {
-                    let _ = words.send(Word::Progress { worker, handled, first, at });
+                Ok(Event::Progress { handled, first, at }) => {
+                    let _ = events.send(WorkerEvent::Progress { worker, handled, first, at });
                 }
-                Ok(Line::Ready { .. }) => {}
-                Ok(Line::Done(done)) => break Ok(done),
+                Ok(Event::Ready { .. }) => {}
+                Ok(Event::Done(done)) => break Ok(done),
                 Err(error) => break Err(error),
             },
-            gently = stopped.recv() => {
-                if gently != Some(true) {
+            graceful = stopped.recv() => {
+                if graceful != Some(true) {
                     let _ = adapter.kill().await;
                     return;
                 }
-                break match adapter.tell().await {
+                break match adapter.signal().await {
                     Ok(()) => adapter.done().await,
                     Err(error) => Err(error),
                 };
             }
         }
     };
-    let _ = words.send(Word::Ended { worker, done });
+    let _ = events.send(WorkerEvent::Ended { worker, done });
 }
 
 /// Resident memory of a process, in bytes.

@@ -1,4 +1,4 @@
-//! Gets the peers from their registries and builds their adapters, into `bench/.cache` only.
+//! Downloads the peers and builds their adapters, in `bench/.cache` only.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -14,11 +14,11 @@ use crate::peer::{Kind, Peer};
 pub struct Program {
     /// The program.
     pub path: PathBuf,
-    /// What comes before the action.
+    /// Arguments before the action.
     pub arguments: Vec<String>,
 }
 
-/// Makes a peer's adapter ready to run.
+/// Builds a peer's adapter.
 pub async fn install(peer: &Peer) -> Result<Program> {
     match peer.kind {
         Kind::Ours => ours(),
@@ -30,24 +30,23 @@ pub async fn install(peer: &Peer) -> Result<Program> {
 
 /// Built together with the harness.
 fn ours() -> Result<Program> {
-    let beside = std::env::current_exe()?.with_file_name("bench-ours");
-    if !beside.exists() {
-        bail!("{} is missing: build the whole package", beside.display());
+    let path = std::env::current_exe()?.with_file_name("bench-ours");
+    if !path.exists() {
+        bail!("{} is missing: build the whole package", path.display());
     }
     Ok(Program {
-        path: beside,
+        path,
         arguments: Vec::new(),
     })
 }
 
-/// All of them in one build: built one by one, each would want other features of their common
-/// dependencies, and nearly everything would be compiled once for each.
+/// Builds all Rust peers at once: one by one, each would compile the common dependencies with other features.
 async fn rust(peer: &Peer) -> Result<Program> {
     let target = absolute("target")?;
     let path = target
         .join("release")
         .join(format!("bench-peer-{}", peer.name));
-    // What is there afterwards was built from what is here now.
+    // A binary that exists afterwards is from this build.
     if path.exists() {
         std::fs::remove_file(&path)?;
     }
@@ -56,7 +55,7 @@ async fn rust(peer: &Peer) -> Result<Program> {
         .args(["build", "--release", "--locked", "--quiet", "--keep-going"])
         .current_dir("bench/peers")
         .env("CARGO_TARGET_DIR", &target);
-    let built = quiet(command, "cargo").await;
+    let built = run_tool(command, "cargo").await;
     if !path.exists() {
         built?;
         bail!("cargo built no {}", path.display());
@@ -83,7 +82,7 @@ async fn node(peer: &Peer) -> Result<Program> {
         command
             .args(["ci", "--no-audit", "--no-fund", "--loglevel=error"])
             .current_dir(&home);
-        quiet(command, "npm").await?;
+        run_tool(command, "npm").await?;
     }
     Ok(Program {
         path: PathBuf::from("node"),
@@ -99,7 +98,7 @@ async fn go(peer: &Peer) -> Result<Program> {
         .arg(&program)
         .arg(".")
         .current_dir(Path::new("bench/peers").join(peer.name));
-    quiet(command, "go").await?;
+    run_tool(command, "go").await?;
     Ok(Program {
         path: program,
         arguments: Vec::new(),
@@ -112,8 +111,8 @@ fn absolute(name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Runs a tool without its chatter; what it said is part of the error.
-async fn quiet(mut command: Command, tool: &str) -> Result<()> {
+/// Runs a tool silently; its output becomes part of the error.
+async fn run_tool(mut command: Command, tool: &str) -> Result<()> {
     let output = command
         .stdin(Stdio::null())
         .kill_on_drop(true)
@@ -123,8 +122,8 @@ async fn quiet(mut command: Command, tool: &str) -> Result<()> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last: Vec<&str> = said.lines().rev().take(5).collect();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let last: Vec<&str> = stderr.lines().rev().take(5).collect();
     bail!(
         "{tool} failed: {}",
         last.into_iter().rev().collect::<Vec<_>>().join(" | ")

@@ -1,4 +1,4 @@
-//! What PostgreSQL itself can do here: pgbench's single-row commits, and COPY.
+//! The limits of PostgreSQL itself: single-row commits with pgbench, and COPY.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -11,16 +11,16 @@ use crate::CACHE;
 use crate::cluster::Cluster;
 use crate::results::{LIMIT, PREPARED, Results};
 
-/// The database of the limit.
+/// The database for the limits.
 const DATABASE: &str = "bench_limit";
-/// As narrow as a queue's row can be: an id and a tiny payload.
+/// A minimal queue table: an id and a tiny payload.
 const TABLE: &str = "create table item (id bigint generated always as identity primary key, payload jsonb not null)";
 const SCRIPT: &str = "insert into item (payload) values ('{\"n\":1234}');\n";
-/// Rows of one COPY.
-const COPIED: usize = 10_000;
+/// Rows per COPY.
+const COPY_ROWS: usize = 10_000;
 
-/// Notes pgbench's commits of one row a second with so many clients: as it comes, which is the limit, and beside it with
-/// statements that are parsed and planned once.
+/// Records the rate of pgbench's single-row commits: with its default protocol, which is the limit, and with prepared
+/// statements.
 pub async fn singles(
     cluster: &Cluster,
     results: &mut Results,
@@ -31,7 +31,7 @@ pub async fn singles(
     for (name, protocol) in [(LIMIT, "simple"), (PREPARED, "prepared")] {
         let rate = pgbench(cluster, protocol, clients, items).await?;
         let settings = format!("pgbench --protocol={protocol}");
-        results.note(measure, "items/s", name, &settings, rate);
+        results.record(measure, "items/s", name, &settings, rate);
     }
     Ok(())
 }
@@ -53,37 +53,37 @@ async fn pgbench(cluster: &Cluster, protocol: &str, clients: usize, items: u64) 
         .output()
         .await
         .context("pgbench is not installed")?;
-    let said = String::from_utf8_lossy(&output.stdout);
+    let stdout = String::from_utf8_lossy(&output.stdout);
     if !output.status.success() {
         bail!(
             "pgbench failed: {}",
             String::from_utf8_lossy(&output.stderr)
         );
     }
-    let line = said
+    let line = stdout
         .lines()
         .find(|line| line.starts_with("tps = "))
-        .context("pgbench names its rate")?;
+        .context("pgbench printed no rate")?;
     line.split_whitespace()
         .nth(2)
         .and_then(|rate| rate.parse().ok())
-        .context("pgbench's rate is a number")
+        .context("pgbench's rate is not a number")
 }
 
-/// The tool that belongs to the server, or whichever there is of this name.
+/// The tool next to the server, or the one in the search path.
 pub async fn tool(name: &str) -> PathBuf {
     let found = postrider_embedded::installations().await;
-    let beside = found.first().map(|found| found.bin_dir.join(name));
-    beside
+    let bundled = found.first().map(|found| found.bin_dir.join(name));
+    bundled
         .filter(|path| path.exists())
         .unwrap_or_else(|| PathBuf::from(name))
 }
 
-/// Rows a second by COPY of 10,000.
+/// Rows per second with COPY of 10,000 rows.
 pub async fn copy(cluster: &Cluster, items: u64) -> Result<f64> {
     prepare(cluster).await?;
-    let rows: String = (0..COPIED).map(|n| format!("{{\"n\":{n}}}\n")).collect();
-    let times = (items as usize / COPIED).max(1);
+    let rows: String = (0..COPY_ROWS).map(|n| format!("{{\"n\":{n}}}\n")).collect();
+    let times = (items as usize / COPY_ROWS).max(1);
     let mut connection = cluster.connect(DATABASE).await?;
     let begun = Instant::now();
     for _ in 0..times {
@@ -95,11 +95,11 @@ pub async fn copy(cluster: &Cluster, items: u64) -> Result<f64> {
     }
     let took = begun.elapsed().as_secs_f64();
     connection.close().await?;
-    Ok((times * COPIED) as f64 / took)
+    Ok((times * COPY_ROWS) as f64 / took)
 }
 
 async fn prepare(cluster: &Cluster) -> Result<()> {
-    cluster.fresh(DATABASE, None).await?;
+    cluster.create_database(DATABASE, None).await?;
     let mut connection = cluster.connect(DATABASE).await?;
     sqlx::query(TABLE).execute(&mut connection).await?;
     connection.close().await?;

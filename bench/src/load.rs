@@ -1,5 +1,5 @@
-//! HTTP clients that do nothing but post: one connection each, kept open, one request at a time. All on one thread: what
-//! they use of the machine is taken from those who are measured.
+//! HTTP load: clients with one keep-alive connection each, one request at a time. All on one thread, because they share
+//! the machine with the measured system.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,38 +11,38 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Barrier;
 
-/// What came of a load.
+/// The result of a load.
 #[derive(Debug)]
-pub struct Loaded {
-    /// From the first request to the last answer.
+pub struct LoadResult {
+    /// From the first request to the last response.
     pub took: Duration,
-    /// Answers by status.
+    /// Responses by status.
     pub statuses: BTreeMap<u16, u64>,
 }
 
-impl Loaded {
-    /// Answers a second.
+impl LoadResult {
+    /// Responses per second.
     pub fn rate(&self) -> f64 {
-        let answers: u64 = self.statuses.values().sum();
-        answers as f64 / self.took.as_secs_f64().max(1e-6)
+        let responses: u64 = self.statuses.values().sum();
+        responses as f64 / self.took.as_secs_f64().max(1e-6)
     }
 }
 
-/// Posts `count` bodies from so many clients; `body` makes the n-th.
+/// Posts `count` bodies from this many clients; `body` creates the nth.
 pub async fn post(
     address: SocketAddr,
     path: &'static str,
     clients: u64,
     count: u64,
     body: impl Fn(u64) -> String + Send + Sync + 'static,
-) -> Result<Loaded> {
+) -> Result<LoadResult> {
     let thread = tokio::task::spawn_blocking(move || {
         tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .build()?
             .block_on(post_all(address, path, clients, count, body))
     });
-    thread.await.context("the clients broke down")?
+    thread.await.context("the clients failed")?
 }
 
 async fn post_all(
@@ -51,7 +51,7 @@ async fn post_all(
     clients: u64,
     count: u64,
     body: impl Fn(u64) -> String + Send + Sync + 'static,
-) -> Result<Loaded> {
+) -> Result<LoadResult> {
     let (body, start) = (Arc::new(body), Arc::new(Barrier::new(clients as usize + 1)));
     let mut running = tokio::task::JoinSet::new();
     for client in 0..clients {
@@ -76,11 +76,11 @@ async fn post_all(
     let begun = Instant::now();
     let mut all = BTreeMap::new();
     while let Some(statuses) = running.join_next().await {
-        for (status, times) in statuses.context("a client broke down")?? {
+        for (status, times) in statuses.context("a client failed")?? {
             *all.entry(status).or_default() += times;
         }
     }
-    Ok(Loaded {
+    Ok(LoadResult {
         took: begun.elapsed(),
         statuses: all,
     })
@@ -92,7 +92,7 @@ struct Client {
 }
 
 impl Client {
-    /// One request and its whole answer; gives the status.
+    /// Sends one request and reads the response; returns the status.
     async fn post(&mut self, path: &str, body: &str) -> Result<u16> {
         let request = format!(
             "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
@@ -107,7 +107,7 @@ impl Client {
             if let Some((status, length)) = head(&self.buffer)? {
                 while self.buffer.len() < length {
                     if self.stream.read_buf(&mut self.buffer).await? == 0 {
-                        bail!("the server closed the connection in its answer");
+                        bail!("the server closed the connection during its response");
                     }
                 }
                 return Ok(status);
@@ -116,7 +116,7 @@ impl Client {
     }
 }
 
-/// Status and whole length of the answer, as soon as its head is there.
+/// Status and total length of the response, once its head is complete.
 fn head(bytes: &[u8]) -> Result<Option<(u16, usize)>> {
     let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
         return Ok(None);

@@ -1,20 +1,19 @@
 //! The benchmark: Postrider, its peers and PostgreSQL's own limit, side by side in one run.
 //!
-//! The promise: every figure comes from a run that handled each of its items exactly once, on one
-//! cluster, in interleaved rounds; a run that lost or doubled work prints no figure.
+//! The promise: every figure comes from a run that handled each item exactly once, on one cluster, in interleaved
+//! rounds; a run that lost or duplicated work yields no figure.
 //!
-//! Gauge order: [`plan`] (what and how much), [`peer`] and [`install`] (who), [`adapter`] (how
-//! they are spoken to), [`scenario`] (what is measured), [`targets`], [`table`] and [`picture`]
-//! (what is shown).
+//! Read [`plan`] (what and how much), [`peer`] and [`install`] (the systems), [`adapter`] (the protocol with them),
+//! [`scenario`] (the measurements), [`targets`], [`table`] and [`chart`] (the output).
 
 mod adapter;
+mod chart;
 mod cluster;
 mod drain;
 mod install;
 mod limit;
 mod load;
 mod peer;
-mod picture;
 mod plan;
 mod program;
 mod results;
@@ -32,12 +31,12 @@ use crate::plan::{Arguments, Plan};
 use crate::results::Results;
 use crate::scenario::Bench;
 
-/// Everything that the benchmark keeps between runs; not under version control.
+/// Kept between runs; not under version control.
 const CACHE: &str = "bench/.cache";
-/// Where the results go.
+/// The folder for results.
 const RESULTS: &str = "bench/results";
 
-/// The services run in this process, and have the program's allocator.
+/// The allocator of the program, because services run in this process.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -51,12 +50,12 @@ async fn main() -> Result<()> {
     let mut results = Results::new(&plan);
     let mut peers = Vec::new();
     for peer in plan.peers.clone() {
-        plan::say(&format!("preparing {}", peer.name));
+        plan::log(&format!("preparing {}", peer.name));
         match install::install(&peer).await {
             Ok(program) => peers.push((peer, program)),
             Err(error) => {
-                plan::say(&format!("{} cannot be had: {error:#}", peer.name));
-                results.absent(peer.name, &format!("{error:#}"));
+                plan::log(&format!("{} is unavailable: {error:#}", peer.name));
+                results.record_unavailable(peer.name, &format!("{error:#}"));
             }
         }
     }
@@ -67,9 +66,9 @@ async fn main() -> Result<()> {
     let (cluster, results) = bench.finish();
     cluster.stop().await?;
     outcome?;
-    let verdicts = targets::judge(&results);
+    let verdicts = targets::evaluate(&results);
     results.write(Path::new(RESULTS), &verdicts)?;
-    picture::write(&results, Path::new(RESULTS))?;
+    chart::write(&results, Path::new(RESULTS))?;
     println!("{}", table::render(&results, &verdicts));
     println!("written: {RESULTS}/latest.json and {RESULTS}/latest.svg");
     Ok(())

@@ -1,60 +1,60 @@
-//! Who is measured, and how the harness can tell that their work is done.
+//! The measured systems, and the query that tells whether their work is done.
 
 /// How a peer's adapter runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Our own engine: a binary of this package.
+    /// Postrider: a binary of this package.
     Ours,
-    /// A crate, in the workspace of the peers.
+    /// A crate, in the workspace `bench/peers`.
     Rust,
-    /// A package for Node.
+    /// A Node package.
     Node,
     /// A Go module.
     Go,
 }
 
-/// What a query says about the work, independently of the adapter.
+/// A query about the work done, independent of the adapter.
 #[derive(Debug, Clone, Copy)]
-pub enum Books {
-    /// Counts the items that are not finished.
+pub enum CompletionQuery {
+    /// Counts unfinished items.
     Left(&'static str),
-    /// Counts the items that are finished.
+    /// Counts finished items.
     Done(&'static str),
 }
 
-/// One system under measurement.
+/// A measured system.
 #[derive(Debug, Clone)]
 pub struct Peer {
-    /// Its name, which is also its folder and its database.
+    /// Its name, folder and database.
     pub name: &'static str,
-    /// Which version.
+    /// Its version.
     pub version: &'static str,
     /// How its adapter runs.
     pub kind: Kind,
-    /// How many items are left.
-    pub books: Books,
-    /// Whether it takes part in the long scenarios too.
+    /// How to tell that its work is done.
+    pub completion: CompletionQuery,
+    /// Does it take part in the long scenarios?
     pub long: bool,
 }
 
-/// Our own name among the peers.
+/// The name of Postrider among the peers.
 pub const OURS: &str = "ours";
 
-/// The peers that are Rust libraries with a worker of their own.
+/// Peers that are Rust libraries with a worker.
 pub const RUST_PEERS: [&str; 3] = ["awa", "river-rust", "apalis"];
 
-const RIVER: Books = Books::Left(
+const RIVER: CompletionQuery = CompletionQuery::Left(
     "select count(*) from river_job
      where state in ('available', 'pending', 'retryable', 'running', 'scheduled')",
 );
 
-/// Everybody.
+/// All systems.
 pub fn all() -> Vec<Peer> {
-    let peer = |name, version, kind, books, long| Peer {
+    let peer = |name, version, kind, completion, long| Peer {
         name,
         version,
         kind,
-        books,
+        completion,
         long,
     };
     vec![
@@ -62,36 +62,36 @@ pub fn all() -> Vec<Peer> {
             OURS,
             env!("CARGO_PKG_VERSION"),
             Kind::Ours,
-            Books::Left("select count(*) from postrider.outbox where finished_at is null"),
+            CompletionQuery::Left("select count(*) from postrider.outbox where finished_at is null"),
             true,
         ),
         peer(
             "pgmq",
             "crate 0.33.7, SQL 1.11.1",
             Kind::Rust,
-            Books::Left("select count(*) from pgmq.q_bench"),
+            CompletionQuery::Left("select count(*) from pgmq.q_bench"),
             true,
         ),
         peer(
             "graphile-worker",
             "0.18.0",
             Kind::Node,
-            Books::Left("select count(*) from graphile_worker._private_jobs"),
+            CompletionQuery::Left("select count(*) from graphile_worker._private_jobs"),
             true,
         ),
         peer(
             "pg-boss",
             "12.35.0",
             Kind::Node,
-            Books::Left("select count(*) from pgboss.job where state < 'completed'"),
+            CompletionQuery::Left("select count(*) from pgboss.job where state < 'completed'"),
             false,
         ),
         peer(
             "awa",
             "0.6.9",
             Kind::Rust,
-            // Completions are appended in batches; single ones are entries of their own.
-            Books::Done(
+            // Completions are appended in batches, or one by one.
+            CompletionQuery::Done(
                 "select coalesce((select sum(completed_count) from awa.receipt_completion_batches), 0)::bigint
                       + (select count(*) from awa.done_entries)
                       + coalesce((select sum(pruned_completed_count) from awa.queue_terminal_rollups), 0)::bigint",
@@ -104,7 +104,7 @@ pub fn all() -> Vec<Peer> {
             "apalis",
             "1.0.0",
             Kind::Rust,
-            Books::Left("select count(*) from apalis.jobs where status <> 'Done'"),
+            CompletionQuery::Left("select count(*) from apalis.jobs where status <> 'Done'"),
             false,
         ),
     ]

@@ -1,4 +1,4 @@
-//! What to measure, and how much of it.
+//! Which scenarios run, and with how many items.
 
 use std::io::Write;
 use std::time::Duration;
@@ -7,36 +7,36 @@ use clap::Parser;
 
 use crate::peer::{self, Peer};
 
-/// Scenarios in which no peer takes part.
+/// Scenarios without peers.
 const SERVICES: [&str; 5] = ["exports", "orders", "payments", "evidence", "kafka"];
 
-/// The command line. `make bench` passes its variables on.
+/// The command line; `make bench` passes its variables.
 #[derive(Debug, Parser)]
 #[command(about = "Measure Postrider side by side with its peers")]
 pub struct Arguments {
-    /// Some minutes instead of half an hour: smaller counts, one round
+    /// Short run: smaller counts, one round
     #[arg(long, env = "QUICK", value_parser = clap::builder::FalseyValueParser::new())]
     quick: bool,
-    /// Only scenarios whose names start with one of these, separated by commas
+    /// Only scenarios with one of these prefixes, separated by commas
     #[arg(long, env = "SCENARIO", value_delimiter = ',')]
     scenario: Vec<String>,
     /// Only these peers, separated by commas; `ours` is one of them
     #[arg(long, env = "PEERS", value_delimiter = ',')]
     peers: Vec<String>,
-    /// Rounds of each measurement
+    /// Number of rounds
     #[arg(long, env = "ROUNDS")]
     rounds: Option<usize>,
 }
 
-/// Amounts of one run.
+/// The plan of one run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Whether this is the short run.
+    /// Is this the short run?
     pub quick: bool,
-    /// Who takes part.
+    /// The systems to measure.
     pub peers: Vec<Peer>,
-    /// Whether nobody was chosen by name: then only some take part in the long scenarios.
-    pub everybody: bool,
+    /// No peers were selected: then only some take part in the long scenarios.
+    pub all_peers: bool,
     /// Rounds of each measurement; the median counts.
     pub rounds: usize,
     /// Items of a drain at tiny payload and at 1 KB.
@@ -45,11 +45,11 @@ pub struct Plan {
     pub drain_large: u64,
     /// Items of a single enqueue with eight clients.
     pub singles: u64,
-    /// Longest time that a drain with defaults is watched.
+    /// Maximum duration of a drain with defaults.
     pub defaults: Duration,
-    /// Items of the pick-up measurement; a hundred a second.
+    /// Items of the pick-up measurement; a hundred per second.
     pub pickup: u64,
-    /// Items that wait in a deep queue, and items whose rate is taken there.
+    /// Items in a deep queue, and items whose rate is measured there.
     pub depth: (u64, u64),
     /// Items of the drain with a transaction left open elsewhere.
     pub snapshot: u64,
@@ -57,19 +57,19 @@ pub struct Plan {
     pub sustained: u64,
     /// Orders posted over HTTP.
     pub orders: u64,
-    /// Payments of the run over both sides.
+    /// Payments, end to end.
     pub payments: u64,
-    /// Files attached in one go, at most so many and so many bytes.
+    /// Files of a job: maximum number and maximum total bytes.
     pub evidence: (u64, u64),
-    /// Bytes of the large archive of evidence.
+    /// Size of the large evidence archive.
     pub archive: u64,
-    /// Messages of 1 KB that go from the outbox to Kafka.
+    /// Messages of 1 KB from the outbox to Kafka.
     pub kafka: u64,
     scenarios: Vec<String>,
 }
 
 impl Plan {
-    /// The plan that these arguments ask for.
+    /// The plan for these arguments.
     pub fn from(arguments: &Arguments) -> Self {
         let quick = arguments.quick;
         let wanted: Vec<&str> = arguments
@@ -78,7 +78,7 @@ impl Plan {
             .map(|name| name.trim())
             .filter(|name| !name.is_empty())
             .collect();
-        // Services are measured against what they stand on, not against peers.
+        // Services are compared with bare loops, not with peers.
         let services_alone = !arguments.scenario.is_empty()
             && arguments
                 .scenario
@@ -93,7 +93,7 @@ impl Plan {
         Self {
             quick,
             peers,
-            everybody: wanted.is_empty(),
+            all_peers: wanted.is_empty(),
             rounds: arguments.rounds.unwrap_or(if quick { 1 } else { 3 }).max(1),
             drain: pick(50_000, 20_000),
             drain_large: pick(20_000, 5_000),
@@ -117,7 +117,7 @@ impl Plan {
         }
     }
 
-    /// Whether a scenario takes part.
+    /// Does this scenario run?
     pub fn wants(&self, scenario: &str) -> bool {
         self.scenarios.is_empty()
             || self
@@ -127,9 +127,9 @@ impl Plan {
     }
 }
 
-/// One line of progress, at once.
-pub fn say(line: &str) {
+/// Writes one line of progress.
+pub fn log(line: &str) {
     let mut out = std::io::stderr().lock();
-    // Nobody reads progress who is gone.
+    // A closed standard error is not a failure.
     let _ = writeln!(out, "bench: {line}");
 }

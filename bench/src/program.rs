@@ -1,4 +1,4 @@
-//! The program itself, as a server on a database of the benchmark's cluster.
+//! `postrider serve` on a database of the benchmark's cluster.
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -10,16 +10,13 @@ use tokio::process::{Child, Command};
 
 use crate::CACHE;
 
-/// So long it may take to start.
-const START: Duration = Duration::from_secs(60);
-
-/// What `postrider serve` says when it is ready.
-const READY: &str = "Postrider listens on http://";
+/// Timeout of the start.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running `postrider serve`; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Server {
-    /// Where it listens.
+    /// Its address.
     pub address: SocketAddr,
     child: Child,
 }
@@ -49,24 +46,24 @@ impl Server {
             .kill_on_drop(true)
             .spawn()
             .context("start postrider serve")?;
-        let stdout = child.stdout.take().context("its output is piped")?;
+        let stdout = child.stdout.take().context("no standard output")?;
         let mut lines = BufReader::new(stdout).lines();
-        let said = tokio::time::timeout(START, lines.next_line())
+        let line = tokio::time::timeout(START_TIMEOUT, lines.next_line())
             .await
             .context("postrider serve did not start in time")??
             .context("postrider serve ended early; see adapters.log")?;
-        let address = said
-            .strip_prefix(READY)
-            .with_context(|| format!("postrider serve said {said:?}"))?
-            .parse()?;
+        let (_, address) = line
+            .split_once("http://")
+            .with_context(|| format!("postrider serve printed {line:?}"))?;
+        let address = address.trim_end_matches('/').parse()?;
         Ok(Self { address, child })
     }
 
-    /// Processor time used so far.
+    /// CPU time used so far.
     pub fn cpu(&self) -> Result<Duration> {
-        let id = self.child.id().context("it runs")?;
+        let id = self.child.id().context("postrider serve has ended")?;
         let stat = std::fs::read_to_string(format!("/proc/{id}/stat"))?;
-        // The name, which may hold spaces, is in brackets; user and system time are the 12th and 13th field behind it.
+        // The name, which may contain spaces, is in parentheses; user and system time are the 12th and 13th field after it.
         let fields = stat.rsplit(')').next().unwrap_or_default();
         let ticks: u64 = fields
             .split_whitespace()
@@ -77,7 +74,7 @@ impl Server {
         Ok(Duration::from_millis(ticks * 10))
     }
 
-    /// Ends it.
+    /// Kills it.
     pub async fn stop(mut self) -> Result<()> {
         self.child.kill().await.context("end postrider serve")
     }

@@ -1,4 +1,4 @@
-//! What was measured, as it is written to `latest.json`.
+//! The results, as written to `latest.json`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,25 +13,25 @@ use crate::peer::Peer;
 use crate::plan::Plan;
 use crate::targets::Verdict;
 
-/// The limit's name among the peers.
+/// The name of the limit among the peers.
 pub const LIMIT: &str = "limit";
 
-/// The name of pgbench with prepared statements, which nobody is judged by.
+/// pgbench with prepared statements; no target uses it.
 pub const PREPARED: &str = "pgbench, prepared";
 
-/// The name of the bare loop that has its files in memory, which nobody is judged by.
+/// The bare loop with files in memory; no target uses it.
 pub const CALLS: &str = "calls from memory";
 
 /// All rounds of one figure.
 #[derive(Debug, Clone, Serialize)]
 pub struct Figure {
-    /// What was done, such as `drain/tiny/1`.
+    /// The measurement, such as `drain/tiny/1`.
     pub measure: String,
-    /// In which unit.
+    /// The unit.
     pub unit: &'static str,
-    /// By whom.
+    /// The system.
     pub peer: String,
-    /// With which settings, in words.
+    /// Its settings.
     pub settings: String,
     /// The rounds, in order.
     pub rounds: Vec<f64>,
@@ -39,14 +39,14 @@ pub struct Figure {
     pub median: f64,
 }
 
-/// A run that gave no figure, and why.
+/// A run without a figure, and why.
 #[derive(Debug, Clone, Serialize)]
 pub struct Failure {
-    /// What was done.
+    /// The measurement.
     pub measure: String,
-    /// By whom.
+    /// The system.
     pub peer: String,
-    /// What went wrong.
+    /// The error.
     pub reason: String,
 }
 
@@ -55,15 +55,15 @@ pub struct Failure {
 pub struct Results {
     /// When it began.
     pub begun: String,
-    /// Whether it was the short one, whose figures are rough.
+    /// Was it the short run, with rough figures?
     pub quick: bool,
     /// The server.
     pub server: Server,
     /// Peers and their versions.
     pub peers: BTreeMap<String, String>,
-    /// Peers that could not be had, and why.
+    /// Unavailable peers, and why.
     pub absent: BTreeMap<String, String>,
-    /// The figures, in the order in which they were first taken.
+    /// The figures, in the order of measurement.
     pub figures: Vec<Figure>,
     /// Runs without a figure.
     pub failures: Vec<Failure>,
@@ -86,13 +86,13 @@ impl Results {
         }
     }
 
-    /// Notes that a peer cannot be had.
-    pub fn absent(&mut self, peer: &str, reason: &str) {
+    /// Records an unavailable peer.
+    pub fn record_unavailable(&mut self, peer: &str, reason: &str) {
         self.absent.insert(peer.to_owned(), reason.to_owned());
     }
 
-    /// Notes one round of a figure.
-    pub fn note(
+    /// Records one round of a figure.
+    pub fn record(
         &mut self,
         measure: &str,
         unit: &'static str,
@@ -116,8 +116,7 @@ impl Results {
         });
     }
 
-    /// Notes a run that gave no figure. Other rounds of it do not count either: what loses work
-    /// sometimes is not fast.
+    /// Records a failed run. It invalidates the other rounds, too: a system that sometimes loses work has no figure.
     pub fn fail(&mut self, measure: &str, peer: &str, reason: &str) {
         self.failures.push(Failure {
             measure: measure.to_owned(),
@@ -131,8 +130,8 @@ impl Results {
         self.figure(measure, peer).map(|figure| figure.median)
     }
 
-    /// The first as a multiple of the second, each a measure and whose: the median of the rounds' ratios. Within a round both
-    /// had the machine in the same mood.
+    /// The ratio of two figures, each given by measurement and system: the median of the rounds' ratios, because within a
+    /// round both ran under the same conditions.
     pub fn ratio(&self, one: (&str, &str), other: (&str, &str)) -> Option<f64> {
         let (one, other) = (self.figure(one.0, one.1)?, self.figure(other.0, other.1)?);
         if one.rounds.len() != other.rounds.len() {
@@ -190,7 +189,7 @@ impl Results {
     }
 }
 
-/// The middle of the values; of an even number, the mean of the middle two.
+/// The median.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -201,12 +200,12 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The value below which so many hundredths of the sorted values lie.
-pub fn percentile(sorted: &[f64], hundredths: usize) -> f64 {
+/// The percentile of sorted values.
+pub fn percentile(sorted: &[f64], percent: usize) -> f64 {
     if sorted.is_empty() {
         return f64::NAN;
     }
-    let place = (sorted.len() * hundredths)
+    let place = (sorted.len() * percent)
         .div_ceil(100)
         .clamp(1, sorted.len());
     sorted[place - 1]
@@ -221,22 +220,22 @@ mod tests {
     use crate::plan::Arguments;
 
     #[test]
-    fn a_ratio_is_taken_within_each_round_where_both_took_part_in_all() {
+    fn ratio_is_computed_per_round_if_both_have_all_rounds() {
         let mut results = Results::new(&Plan::from(&Arguments::parse_from(["bench"])));
         for (ours, other) in [(50.0, 100.0), (12.0, 20.0), (35.0, 50.0)] {
-            results.note("m", "items/s", OURS, "", ours);
-            results.note("m", "items/s", LIMIT, "", other);
+            results.record("m", "items/s", OURS, "", ours);
+            results.record("m", "items/s", LIMIT, "", other);
         }
         let ratio = |results: &Results| results.ratio(("m", OURS), ("m", LIMIT));
         assert!(ratio(&results).is_some_and(|got| (got - 0.6).abs() < 1e-9));
-        results.note("m", "items/s", LIMIT, "", 1000.0);
+        results.record("m", "items/s", LIMIT, "", 1000.0);
         assert!(ratio(&results).is_some_and(|got| (got - 35.0 / 75.0).abs() < 1e-9));
         results.fail("m", LIMIT, "lost an item");
         assert_eq!(ratio(&results), None);
     }
 
     #[test]
-    fn the_median_is_the_middle_and_a_percentile_a_real_value() {
+    fn median_is_the_middle_and_percentile_is_an_actual_value() {
         assert!((median(&[3.0, 1.0, 2.0]) - 2.0).abs() < 1e-9);
         assert!((median(&[4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < 1e-9);
         let sorted: Vec<f64> = (1..=100).map(f64::from).collect();

@@ -1,5 +1,5 @@
-//! What is measured. Each scenario runs in rounds, and in each round everybody takes a turn, so
-//! that a machine that gets slower or faster does so for all.
+//! The scenarios. Each runs in rounds in which every system takes a turn, so that a machine that gets slower or faster
+//! affects all of them.
 
 mod depth;
 mod drains;
@@ -15,15 +15,15 @@ mod pickup;
 use anyhow::{Context, Result, ensure};
 use sqlx::Connection;
 
-use crate::adapter::{Adapter, Done, Order};
+use crate::adapter::{Adapter, Done, Request};
 use crate::cluster::{Cluster, Meter};
-use crate::drain::{Crew, Drained, Until, left};
+use crate::drain::{DrainResult, Until, WorkerGroup, left};
 use crate::install::Program;
 use crate::peer::Peer;
-use crate::plan::{Plan, say};
+use crate::plan::{Plan, log};
 use crate::results::Results;
 
-/// Everything that the scenarios share.
+/// Shared state of the scenarios.
 #[derive(Debug)]
 pub struct Bench {
     cluster: Cluster,
@@ -32,7 +32,7 @@ pub struct Bench {
     results: Results,
 }
 
-/// One turn: a peer on a database of its own.
+/// One turn: a system on its own database.
 #[derive(Debug)]
 struct Turn<'a> {
     cluster: &'a Cluster,
@@ -57,12 +57,12 @@ impl Bench {
         }
     }
 
-    /// Gives back what was lent.
+    /// Returns cluster and results.
     pub fn finish(self) -> (Cluster, Results) {
         (self.cluster, self.results)
     }
 
-    /// All scenarios that the plan wants.
+    /// Runs all scenarios of the plan.
     pub async fn run(&mut self) -> Result<()> {
         self.templates().await?;
         if self.plan.wants("enqueue") {
@@ -104,41 +104,46 @@ impl Bench {
         Ok(())
     }
 
-    /// Sets each peer up once; each turn gets a copy.
+    /// Sets up each system once; each turn gets a copy of the database.
     async fn templates(&mut self) -> Result<()> {
-        let mut able = Vec::new();
+        let mut available = Vec::new();
         for (peer, program) in std::mem::take(&mut self.peers) {
             let template = template(&peer);
-            self.cluster.fresh(&template, None).await?;
+            self.cluster.create_database(&template, None).await?;
             let url = self.cluster.url(&template);
             match Adapter::setup(peer.name, &program, &url).await {
-                Ok(()) => able.push((peer, program)),
+                Ok(()) => available.push((peer, program)),
                 Err(error) => {
-                    say(&format!("{error:#}"));
-                    self.results.absent(peer.name, &format!("{error:#}"));
+                    log(&format!("{error:#}"));
+                    self.results
+                        .record_unavailable(peer.name, &format!("{error:#}"));
                 }
             }
         }
-        self.peers = able;
+        self.peers = available;
         Ok(())
     }
 
-    /// Those who take part in a long scenario.
+    /// The systems of the long scenarios.
     fn long(&self) -> Vec<(Peer, Program)> {
-        let chosen = |(peer, _): &&(Peer, Program)| peer.long || !self.plan.everybody;
+        let chosen = |(peer, _): &&(Peer, Program)| peer.long || !self.plan.all_peers;
         self.peers.iter().filter(chosen).cloned().collect()
     }
 
-    /// Gives a peer a turn. What goes wrong is noted for it and stops nobody else.
+    /// Runs a turn. An error is recorded and does not affect other systems.
     async fn turn<T>(
         &mut self,
         measure: &str,
         (peer, program): &(Peer, Program),
         run: impl AsyncFnOnce(Turn<'_>) -> Result<T>,
     ) -> Option<T> {
-        say(&format!("{measure}: {}", peer.name));
+        log(&format!("{measure}: {}", peer.name));
         let database = format!("run_{}", peer.name.replace('-', "_"));
-        let outcome = match self.cluster.fresh(&database, Some(&template(peer))).await {
+        let outcome = match self
+            .cluster
+            .create_database(&database, Some(&template(peer)))
+            .await
+        {
             Ok(()) => {
                 let cluster = &self.cluster;
                 let database = database.clone();
@@ -152,13 +157,13 @@ impl Bench {
             }
             Err(error) => Err(error),
         };
-        if let Err(error) = self.cluster.drop(&database).await {
-            say(&format!("{measure}: cannot drop {database}: {error:#}"));
+        if let Err(error) = self.cluster.drop_database(&database).await {
+            log(&format!("{measure}: can't drop {database}: {error:#}"));
         }
         match outcome {
             Ok(value) => Some(value),
             Err(error) => {
-                say(&format!("{measure}: {}: {error:#}", peer.name));
+                log(&format!("{measure}: {}: {error:#}", peer.name));
                 self.results.fail(measure, peer.name, &format!("{error:#}"));
                 None
             }
@@ -171,31 +176,31 @@ fn template(peer: &Peer) -> String {
 }
 
 impl Turn<'_> {
-    /// Runs an enqueuing order and checks that the database has so many more items.
-    async fn enqueue(&self, order: &Order) -> Result<(Done, String)> {
+    /// Enqueues items and checks that the database has them.
+    async fn enqueue(&self, request: &Request) -> Result<(Done, String)> {
         let before = self.left().await?;
         let url = self.cluster.url(&self.database);
-        let mut adapter = Adapter::start(self.peer.name, self.program, &url, order).await?;
+        let mut adapter = Adapter::start(self.peer.name, self.program, &url, request).await?;
         let settings = adapter.settings.clone();
-        adapter.tell().await?;
+        adapter.signal().await?;
         let done = adapter.done().await?;
-        // A peer that counts what is done, and not what is left, cannot be asked here: its drain tells.
+        // A system that can only count finished items is checked by its drain.
         if let Some(before) = before {
-            let after = self.left().await?.context("still countable")?;
+            let after = self.left().await?.context("the items can't be counted")?;
             let added = u64::try_from(after - before).unwrap_or(0);
             ensure!(
-                added == order.count,
-                "{} was given {} items, and {added} are there",
+                added == request.count,
+                "{} got {} items, but {added} are stored",
                 self.peer.name,
-                order.count
+                request.count
             );
         }
         Ok((done, settings))
     }
 
-    /// Unfinished items, where the database can tell without knowing how many there were.
+    /// The number of unfinished items, where the database can tell.
     async fn left(&self) -> Result<Option<i64>> {
-        if matches!(self.peer.books, crate::peer::Books::Done(_)) {
+        if matches!(self.peer.completion, crate::peer::CompletionQuery::Done(_)) {
             return Ok(None);
         }
         let mut connection = self.cluster.connect(&self.database).await?;
@@ -204,21 +209,28 @@ impl Turn<'_> {
         Ok(Some(number))
     }
 
-    /// Loads a queue before a drain.
+    /// Fills a queue before a drain.
     async fn fill(&self, count: u64, bytes: usize, delay: u64) -> Result<(Done, String)> {
-        let order = Order {
+        let request = Request {
             bytes,
             delay,
-            ..Order::new("bulk", count)
+            ..Request::new("bulk", count)
         };
-        self.enqueue(&order).await
+        self.enqueue(&request).await
     }
 
-    /// Lets so many processes work.
-    async fn work(&self, order: &Order, processes: usize, until: Until) -> Result<Drained> {
+    /// Runs workers in this many processes.
+    async fn work(&self, request: &Request, processes: usize, until: Until) -> Result<DrainResult> {
         let url = self.cluster.url(&self.database);
-        let crew = Crew::hire(self.peer, self.program, &url, order, processes).await?;
-        crew.drain(self.cluster, self.peer, &self.database, order.count, until)
+        let workers = WorkerGroup::start(self.peer, self.program, &url, request, processes).await?;
+        workers
+            .drain(
+                self.cluster,
+                self.peer,
+                &self.database,
+                request.count,
+                until,
+            )
             .await
     }
 

@@ -1,4 +1,4 @@
-//! The table that a run prints: figures with ratios, then the targets.
+//! The printed table: figures with ratios, then the targets.
 
 use std::fmt::Write;
 
@@ -6,12 +6,12 @@ use crate::peer::OURS;
 use crate::results::{CALLS, LIMIT, PREPARED, Results};
 use crate::targets::Verdict;
 
-/// The whole text.
+/// Renders the table.
 pub fn render(results: &Results, verdicts: &[Verdict]) -> String {
     let mut text = String::new();
     figures(&mut text, results);
     for (peer, reason) in &results.absent {
-        let _ = writeln!(text, "{peer} could not be had: {reason}");
+        let _ = writeln!(text, "{peer} was unavailable: {reason}");
     }
     for failure in &results.failures {
         let _ = writeln!(
@@ -24,7 +24,7 @@ pub fn render(results: &Results, verdicts: &[Verdict]) -> String {
     text
 }
 
-/// One row a measure; in brackets how many times as much ours is.
+/// One row per measurement; in brackets: ours as a multiple.
 fn figures(text: &mut String, results: &Results) {
     let mut names: Vec<&str> = vec![OURS, LIMIT, PREPARED, CALLS];
     names.extend(
@@ -83,7 +83,7 @@ fn targets(text: &mut String, verdicts: &[Verdict]) {
     }
 }
 
-/// Columns as wide as their widest cell; the first is left-aligned.
+/// Aligns columns; the first is left-aligned.
 fn grid(text: &mut String, rows: &[Vec<String>]) {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
@@ -105,7 +105,7 @@ fn grid(text: &mut String, rows: &[Vec<String>]) {
     }
 }
 
-/// Three digits that matter.
+/// Three significant digits.
 fn amount(value: f64) -> String {
     match value.abs() {
         big if big >= 10_000.0 => format!("{:.0}k", value / 1000.0),

@@ -1,18 +1,18 @@
-//! What is asked of Postrider, as ratios within one run, and whether this run reached it.
+//! The performance targets, as ratios within one run, and whether this run reached them.
 
 use serde::Serialize;
 
 use crate::peer::{OURS, RUST_PEERS};
 use crate::results::{LIMIT, Results};
 
-/// One target and this run's answer.
+/// A target and the result of this run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Verdict {
-    /// What is asked.
+    /// The target.
     pub target: String,
     /// The bound on the ratio.
     pub asked: f64,
-    /// Whether the ratio must stay below the bound and not above.
+    /// Is the bound a maximum?
     pub at_most: bool,
     /// The ratio of this run; none if something for it was not measured.
     pub got: Option<f64>,
@@ -20,16 +20,16 @@ pub struct Verdict {
     pub reached: Option<bool>,
 }
 
-/// Ours against whom, and where.
+/// A target.
 struct Target {
-    words: &'static str,
+    description: &'static str,
     asked: f64,
     at_most: bool,
     measure: &'static str,
     against: Against,
 }
 
-/// The other side of a ratio.
+/// What Postrider is compared with.
 enum Against {
     /// A peer on the same measure.
     Peer(&'static str),
@@ -39,15 +39,20 @@ enum Against {
     Fastest,
     /// The limit on another measure.
     Limit(&'static str),
-    /// Ourselves on another measure.
+    /// Postrider on another measure.
     Ours(&'static str),
-    /// One: the figure is a ratio already.
+    /// Nothing: the figure itself has the bound.
     Itself,
 }
 
-const fn least(words: &'static str, asked: f64, measure: &'static str, against: Against) -> Target {
+const fn at_least(
+    description: &'static str,
+    asked: f64,
+    measure: &'static str,
+    against: Against,
+) -> Target {
     Target {
-        words,
+        description,
         asked,
         at_most: false,
         measure,
@@ -55,9 +60,14 @@ const fn least(words: &'static str, asked: f64, measure: &'static str, against: 
     }
 }
 
-const fn most(words: &'static str, asked: f64, measure: &'static str, against: Against) -> Target {
+const fn at_most(
+    description: &'static str,
+    asked: f64,
+    measure: &'static str,
+    against: Against,
+) -> Target {
     Target {
-        words,
+        description,
         asked,
         at_most: true,
         measure,
@@ -66,181 +76,181 @@ const fn most(words: &'static str, asked: f64, measure: &'static str, against: A
 }
 
 const TARGETS: [Target; 30] = [
-    least(
+    at_least(
         "exports, 100,000 inputs: 20,000 a second",
         20_000.0,
         "exports/accept",
         Against::Itself,
     ),
-    least(
+    at_least(
         "exports, small files: a bare loop",
         0.6,
         "exports/small",
         Against::Limit("exports/small"),
     ),
-    least(
-        "exports, reused: the engine's drain",
+    at_least(
+        "exports, reused: the library's drain",
         0.5,
         "exports/reused",
         Against::Ours("exports/drain"),
     ),
-    least(
+    at_least(
         "exports, one large file: psql's copy",
         0.8,
         "exports/large",
         Against::Limit("exports/large"),
     ),
-    most(
-        "exports, one large file: MB of memory more",
+    at_most(
+        "exports, one large file: additional MB of memory",
         64.0,
         "exports/large-memory",
         Against::Itself,
     ),
-    least(
+    at_least(
         "drain, tiny: pgmq",
         1.5,
         "drain/tiny/1",
         Against::Peer("pgmq"),
     ),
-    least(
+    at_least(
         "drain, tiny: graphile-worker",
         3.0,
         "drain/tiny/1",
         Against::Peer("graphile-worker"),
     ),
-    least(
+    at_least(
         "drain, tiny: fastest Rust peer",
         2.0,
         "drain/tiny/1",
         Against::FastestRust,
     ),
-    least(
+    at_least(
         "drain, 1 KB: pgmq",
         1.2,
         "drain/1KB/1",
         Against::Peer("pgmq"),
     ),
-    least(
+    at_least(
         "drain, 8 KB: pgmq",
         1.2,
         "drain/8KB/1",
         Against::Peer("pgmq"),
     ),
-    least(
+    at_least(
         "first-time settings: fastest peer",
         5.0,
         "defaults/tiny/1",
         Against::Fastest,
     ),
-    least(
+    at_least(
         "single enqueue, 8 clients: pgbench",
         0.95,
         "enqueue/single/8",
         Against::Limit("enqueue/single/8"),
     ),
-    least(
+    at_least(
         "single enqueue, 64 clients: pgbench",
         0.95,
         "enqueue/single/64",
         Against::Limit("enqueue/single/64"),
     ),
-    least(
+    at_least(
         "grouped commits, 64 callers: pgbench",
         2.0,
         "enqueue/grouped/64",
         Against::Limit("enqueue/single/64"),
     ),
-    least(
+    at_least(
         "bulk enqueue: pgmq",
         1.0,
         "enqueue/bulk",
         Against::Peer("pgmq"),
     ),
-    least(
+    at_least(
         "four processes, no error: one process",
         0.0,
         "drain/tiny/4",
         Against::Ours("drain/tiny/1"),
     ),
-    least(
+    at_least(
         "1 M ready: empty table",
         0.8,
         "depth/ready",
         Against::Ours("depth/empty"),
     ),
-    least(
+    at_least(
         "1 M in the future: empty table",
         0.8,
         "depth/future",
         Against::Ours("depth/empty"),
     ),
-    least(
+    at_least(
         "open transaction: none open",
         0.5,
         "snapshot/open",
         Against::Ours("snapshot/closed"),
     ),
-    most(
+    at_most(
         "WAL, bulk and drain: pgmq",
         0.75,
         "wal/bulk+drain",
         Against::Peer("pgmq"),
     ),
-    most(
+    at_most(
         "pick-up p50: graphile-worker",
         1.0,
         "pickup/p50",
         Against::Peer("graphile-worker"),
     ),
-    most(
+    at_most(
         "pick-up p95: graphile-worker",
         1.0,
         "pickup/p95",
         Against::Peer("graphile-worker"),
     ),
-    most(
+    at_most(
         "memory, second half of 1 M: first half",
         1.2,
         "sustained/growth",
         Against::Itself,
     ),
-    most(
+    at_most(
         "memory of a worker, MB",
         256.0,
         "sustained/memory",
         Against::Itself,
     ),
-    least(
+    at_least(
         "orders accepted over HTTP, 64 clients: pgbench",
         1.0,
         "orders/accept/64",
         Against::Limit("orders/accept/64"),
     ),
-    least(
+    at_least(
         "orders replayed over HTTP, 64 clients: pgbench",
         2.0,
         "orders/replay/64",
         Against::Limit("orders/accept/64"),
     ),
-    least(
+    at_least(
         "payments, end to end: bare loop",
         0.6,
         "payments",
         Against::Limit("payments"),
     ),
-    least(
+    at_least(
         "evidence attached, 1 MB: bare loop",
         0.6,
         "evidence/1MB",
         Against::Limit("evidence/1MB"),
     ),
-    most(
-        "evidence, 1 GB archive: MB of memory more",
+    at_most(
+        "evidence, 1 GB archive: additional MB of memory",
         128.0,
         "evidence/archive-memory",
         Against::Itself,
     ),
-    least(
+    at_least(
         "outbox to Kafka, 1 KB: bare producer",
         0.7,
         "kafka/1KB",
@@ -248,8 +258,8 @@ const TARGETS: [Target; 30] = [
     ),
 ];
 
-/// Judges all targets by this run.
-pub fn judge(results: &Results) -> Vec<Verdict> {
+/// Evaluates all targets.
+pub fn evaluate(results: &Results) -> Vec<Verdict> {
     TARGETS
         .iter()
         .map(|target| verdict(results, target))
@@ -279,7 +289,7 @@ fn verdict(results: &Results, target: &Target) -> Verdict {
         Against::Itself => results.get(target.measure, OURS),
     };
     Verdict {
-        target: target.words.to_owned(),
+        target: target.description.to_owned(),
         asked: target.asked,
         at_most: target.at_most,
         got,
@@ -304,7 +314,7 @@ mod tests {
         Results::new(&Plan::from(&Arguments::parse_from(["bench"])))
     }
 
-    fn of<'a>(verdicts: &'a [Verdict], target: &str) -> &'a Verdict {
+    fn find<'a>(verdicts: &'a [Verdict], target: &str) -> &'a Verdict {
         verdicts
             .iter()
             .find(|verdict| verdict.target == target)
@@ -312,29 +322,29 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_neither_reached_nor_missed() {
+    fn unmeasured_target_is_neither_reached_nor_missed() {
         assert!(
-            judge(&empty())
+            evaluate(&empty())
                 .iter()
                 .all(|verdict| verdict.reached.is_none())
         );
     }
 
     #[test]
-    fn a_ratio_decides_and_a_failed_round_takes_the_figure_away() {
+    fn ratio_decides_and_a_failed_round_removes_the_figure() {
         let mut results = empty();
-        results.note("drain/tiny/1", "items/s", OURS, "", 160.0);
-        results.note("drain/tiny/1", "items/s", "pgmq", "", 100.0);
+        results.record("drain/tiny/1", "items/s", OURS, "", 160.0);
+        results.record("drain/tiny/1", "items/s", "pgmq", "", 100.0);
         assert_eq!(
-            of(&judge(&results), "drain, tiny: pgmq").reached,
+            find(&evaluate(&results), "drain, tiny: pgmq").reached,
             Some(true)
         );
-        results.note("drain/tiny/1", "items/s", "river-rust", "", 90.0);
+        results.record("drain/tiny/1", "items/s", "river-rust", "", 90.0);
         assert_eq!(
-            of(&judge(&results), "drain, tiny: fastest Rust peer").reached,
+            find(&evaluate(&results), "drain, tiny: fastest Rust peer").reached,
             Some(false)
         );
         results.fail("drain/tiny/1", OURS, "lost an item");
-        assert_eq!(of(&judge(&results), "drain, tiny: pgmq").reached, None);
+        assert_eq!(find(&evaluate(&results), "drain, tiny: pgmq").reached, None);
     }
 }

@@ -9,7 +9,7 @@ use axum::{Json, Router, extract::State, routing::post};
 use postrider_testkit::{Program, TestDb, crash, eventually};
 use serde_json::{Value, json};
 
-use crate::program::{Serving, data_dir, postrider, run_with, stdout};
+use crate::program::{Serving, data_dir, postrider, run_with, stderr, stdout};
 
 const PDF: &[u8] =
     include_bytes!("../../crates/services/protocols/tests/protocols/samples/glucose.pdf");
@@ -66,6 +66,31 @@ async fn command_line_uploads_shows_lists_and_reviews_a_protocol() {
     );
     let (code, queued) = protocols(&["retry", view["id"].as_str().unwrap()]).await;
     assert_eq!((code, &queued["status"]), (Some(0), &json!("retry_queued")));
+}
+
+#[tokio::test]
+async fn upload_of_a_file_that_is_neither_text_nor_pdf_is_rejected_with_a_sentence_that_says_so() {
+    let dir = data_dir();
+    let serving = Serving::on(dir.path(), &[]).await;
+    let random: Vec<u8> = (0..4_000_u32).map(|n| (n * n / 7 % 251) as u8).collect();
+    for (name, content, problem) in [
+        ("empty.txt", Vec::new(), "is empty"),
+        ("blank.txt", b" \n\n".to_vec(), "has no text"),
+        ("random.bin", random, "is binary data"),
+    ] {
+        let file = dir.path().join(name);
+        std::fs::write(&file, content).unwrap();
+        let file = file.to_str().unwrap();
+        let output = run_with(&["protocols", "--server", serving.base(), "upload", file]).await;
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(7), "{name}: {message}");
+        for part in [problem, "plain text", "PDF", "422"] {
+            assert!(message.contains(part), "{name}: {part} is not in {message}");
+        }
+    }
+    let output = run_with(&["protocols", "--server", serving.base(), "list", "--json"]).await;
+    let page: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(page["items"], json!([]), "nothing was stored");
 }
 
 /// Both stages as HTTP services in the test process; they record their requests.

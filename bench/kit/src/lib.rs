@@ -1,17 +1,16 @@
-//! What every benchmark adapter written in Rust shares.
+//! Shared code of the benchmark adapters in Rust.
 //!
-//! The promise: all adapters understand the same orders ([`Order`]), move the same items
-//! ([`Item`]) and report the same way ([`Work`], [`singles`], [`batches`], [`produce`]), so that a difference in the figures is a
-//! difference between the queues. The protocol is described in `bench/README.md`; the adapters in
-//! other languages follow the same text.
+//! The promise: all adapters understand the same [`Request`], use the same [`Item`]s and report the same way
+//! ([`WorkTracker`], [`singles`], [`batches`], [`produce`]), so that a difference in the figures is a difference between
+//! the queues. `bench/README.md` describes the protocol, which adapters in other languages follow, too.
 
 mod enqueue;
 mod item;
-mod order;
 mod report;
+mod request;
 mod work;
 
 pub use enqueue::{batches, produce, singles};
 pub use item::{Item, Items};
-pub use order::{Action, Error, Order, Settings};
-pub use work::Work;
+pub use request::{Action, Error, Request, Settings};
+pub use work::WorkTracker;

@@ -1,4 +1,4 @@
-//! A worker's account of what it handled.
+//! Tracks what a worker handled.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::report::{Harness, line, now, ready};
-use crate::{Error, Order};
+use crate::report::{Harness, now, report_ready, write_event};
+use crate::{Error, Request};
 
-/// How often progress is told.
-const TELL: Duration = Duration::from_millis(5);
+/// How often progress is reported.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Which item started when.
+/// Item and time of its start.
 type Times = Vec<(u64, u64)>;
 
-/// Counts what the handlers were given. Cheap to clone into them.
+/// Counts handler calls. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Work {
+pub struct WorkTracker {
     count: u64,
     handled: Arc<AtomicU64>,
     sum: Arc<AtomicU64>,
@@ -27,20 +27,20 @@ pub struct Work {
     started: Option<Arc<Mutex<Times>>>,
 }
 
-impl Work {
-    /// An empty account.
-    pub fn new(order: &Order) -> Self {
+impl WorkTracker {
+    /// Nothing handled yet.
+    pub fn new(request: &Request) -> Self {
         Self {
-            count: order.count,
+            count: request.count,
             handled: Arc::default(),
             sum: Arc::default(),
             first: Arc::default(),
             reached: Arc::default(),
-            started: order.timeline.then(Arc::default),
+            started: request.timeline.then(Arc::default),
         }
     }
 
-    /// To be called first thing in a handler.
+    /// Call this first in a handler.
     pub fn started(&self, n: u64) {
         if let Some(started) = &self.started
             && let Ok(mut started) = started.lock()
@@ -57,29 +57,29 @@ impl Work {
         }
     }
 
-    /// Says ready, waits for go, runs `start`, tells progress until the harness says stop, runs
-    /// `stop` with what `start` returned, and reports.
+    /// Reports ready, waits for go, runs `start`, reports progress until the harness signals stop, runs `stop` with the
+    /// result of `start`, and reports the total.
     pub async fn run<T>(
         &self,
         settings: &str,
         start: impl AsyncFnOnce() -> Result<T, Error>,
         stop: impl AsyncFnOnce(T) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let mut harness = Harness::listen();
-        ready(settings)?;
-        harness.next().await;
+        let mut harness = Harness::connect();
+        report_ready(settings)?;
+        harness.signal().await;
         let running = start().await?;
-        let mut told = 0;
-        let mut tick = tokio::time::interval(TELL);
+        let mut reported = 0;
+        let mut tick = tokio::time::interval(PROGRESS_INTERVAL);
         loop {
             tokio::select! {
-                // Anything, and also the end of the harness, means stop.
-                () = harness.next() => break,
+                // The end of the harness means stop, too.
+                () = harness.signal() => break,
                 _ = tick.tick() => {
                     let handled = self.handled.load(Ordering::Relaxed);
-                    if handled != told {
-                        told = handled;
-                        self.tell(handled)?;
+                    if handled != reported {
+                        reported = handled;
+                        self.report_progress(handled)?;
                     }
                 }
             }
@@ -89,7 +89,7 @@ impl Work {
             Some(started) => started.lock().map(|list| list.clone()).unwrap_or_default(),
             None => Vec::new(),
         };
-        line(&json!({
+        write_event(&json!({
             "event": "done",
             "handled": self.handled.load(Ordering::Relaxed),
             "sum": self.sum.load(Ordering::Relaxed),
@@ -97,13 +97,13 @@ impl Work {
         }))
     }
 
-    fn tell(&self, handled: u64) -> Result<(), Error> {
-        // The moment at which the last expected item came is told exactly, not to the tick.
+    fn report_progress(&self, handled: u64) -> Result<(), Error> {
+        // The time of the last expected item is exact, not rounded to the interval.
         let at = match self.reached.load(Ordering::Relaxed) {
             0 => now(),
             reached => reached,
         };
         let first = self.first.load(Ordering::Relaxed);
-        line(&json!({ "event": "progress", "handled": handled, "first": first, "at": at }))
+        write_event(&json!({ "event": "progress", "handled": handled, "first": first, "at": at }))
     }
 }

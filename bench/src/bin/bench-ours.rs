@@ -1,4 +1,4 @@
-//! Our own engine under the benchmark: the outbox and a worker, through the crate's public API.
+//! The adapter of Postrider: the outbox and a worker, through the library's public API.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,7 +6,7 @@ use postrider::migrate::Migrator;
 use postrider::outbox::{Enqueuer, EnqueuerOptions, Message, OUTBOX, enqueue, enqueue_many};
 use postrider::wake::Waker;
 use postrider::{Handler, Verdict, Worker, WorkerOptions};
-use postrider_bench_kit::{Action, Error, Item, Order, Work, batches, produce, singles};
+use postrider_bench_kit::{Action, Error, Item, Request, WorkTracker, batches, produce, singles};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection, PgPool};
 use tokio::runtime::Builder;
@@ -14,46 +14,46 @@ use tokio_util::sync::CancellationToken;
 
 const TOPIC: &str = "bench";
 const BULK: usize = 1000;
-/// Best: items per call of the handler, and calls at once.
-const CALL: usize = 500;
-const CALLS: usize = 2;
+/// Best settings: items per handler call, and concurrent calls.
+const ITEMS_PER_CALL: usize = 500;
+const CONCURRENT_CALLS: usize = 2;
 
 fn main() -> Result<(), Error> {
-    let order = Order::from_env()?;
-    let runtime = match order.action {
-        // Clients that only wait for the database share one thread, as pgbench's do: waking another costs more than the call.
+    let request = Request::from_env()?;
+    let runtime = match request.action {
+        // Clients that only wait for the database share a thread, as in pgbench: waking another costs more than the call.
         Action::Singles => Builder::new_current_thread().enable_all().build(),
         _ => Builder::new_multi_thread().enable_all().build(),
     };
     runtime
         .map_err(|error| Error::queue(sqlx::Error::Io(error)))?
-        .block_on(run(order))
+        .block_on(run(request))
 }
 
-async fn run(order: Order) -> Result<(), Error> {
-    let connections = match order.action {
+async fn run(request: Request) -> Result<(), Error> {
+    let connections = match request.action {
         Action::Work | Action::Grouped => 10,
         // One more for the wake-up.
         Action::Produce => 2,
-        _ => order.connections(),
+        _ => request.connections(),
     };
     let pool = PgPoolOptions::new()
-        // All of them before the clock starts.
+        // All connections before the clock starts.
         .min_connections(connections)
         .max_connections(connections)
-        // A round trip before each use, by default.
-        .test_before_acquire(!order.best())
-        .connect(&order.url)
+        // By default, sqlx pings before each use.
+        .test_before_acquire(!request.best())
+        .connect(&request.url)
         .await
         .map_err(Error::queue)?;
-    match order.action {
+    match request.action {
         Action::Setup => setup(&pool).await,
         Action::Singles => {
-            // Each client keeps its connection, as pgbench's do: giving one back to the pool is a round trip of sqlx's.
-            let idle = Arc::new(Mutex::new(connect(&order, connections).await?));
+            // Each client keeps its connection, as in pgbench: sqlx pings a connection that is returned to the pool.
+            let idle = Arc::new(Mutex::new(connect(&request, connections).await?));
             singles(
-                &order,
-                "enqueue on a connection of one's own",
+                &request,
+                "enqueue on one connection per client",
                 move |item| {
                     let idle = Arc::clone(&idle);
                     async move {
@@ -66,26 +66,26 @@ async fn run(order: Order) -> Result<(), Error> {
             )
             .await
         }
-        Action::Grouped => grouped(&order, &pool).await,
-        Action::Bulk => bulk(&order, &pool).await,
+        Action::Grouped => grouped(&request, &pool).await,
+        Action::Bulk => bulk(&request, &pool).await,
         Action::Produce => {
             let waker = Waker::new(pool.clone());
-            produce(&order, "enqueue, wake after commit", async |item| {
-                one(&pool, &item).await?;
+            produce(&request, "enqueue, wake after commit", async |item| {
+                enqueue_one(&pool, &item).await?;
                 waker.wake(&OUTBOX);
                 Ok(())
             })
             .await
         }
-        Action::Work => work(&order, pool).await,
+        Action::Work => work(&request, pool).await,
     }
 }
 
-async fn connect(order: &Order, count: u32) -> Result<Vec<PgConnection>, Error> {
+async fn connect(request: &Request, count: u32) -> Result<Vec<PgConnection>, Error> {
     let mut connections = Vec::new();
     for _ in 0..count {
         connections.push(
-            PgConnection::connect(&order.url)
+            PgConnection::connect(&request.url)
                 .await
                 .map_err(Error::queue)?,
         );
@@ -116,8 +116,8 @@ fn message(item: &Item) -> Result<Message, Error> {
     Message::new(TOPIC, item).map_err(Error::queue)
 }
 
-/// One message without other writes is one statement, which is its own transaction.
-async fn one(pool: &PgPool, item: &Item) -> Result<(), Error> {
+/// A single message is one statement and one transaction.
+async fn enqueue_one(pool: &PgPool, item: &Item) -> Result<(), Error> {
     let mut connection = pool.acquire().await.map_err(Error::queue)?;
     enqueue(&mut connection, &message(item)?)
         .await
@@ -125,9 +125,9 @@ async fn one(pool: &PgPool, item: &Item) -> Result<(), Error> {
         .map_err(Error::queue)
 }
 
-async fn grouped(order: &Order, pool: &PgPool) -> Result<(), Error> {
+async fn grouped(request: &Request, pool: &PgPool) -> Result<(), Error> {
     let enqueuer = Arc::new(Enqueuer::start(pool, None, EnqueuerOptions::default()));
-    singles(order, "Enqueuer with its defaults", move |item| {
+    singles(request, "Enqueuer with its defaults", move |item| {
         let enqueuer = Arc::clone(&enqueuer);
         async move {
             let receipt = enqueuer.enqueue(message(&item)?).await;
@@ -137,14 +137,14 @@ async fn grouped(order: &Order, pool: &PgPool) -> Result<(), Error> {
     .await
 }
 
-async fn bulk(order: &Order, pool: &PgPool) -> Result<(), Error> {
-    let delay = order.delay;
-    batches(order, BULK, "enqueue_many of 1,000", async |items| {
+async fn bulk(request: &Request, pool: &PgPool) -> Result<(), Error> {
+    let delay = request.delay;
+    batches(request, BULK, "enqueue_many of 1,000", async |items| {
         let messages = items
             .iter()
             .map(|item| message(item)?.delay(delay).map_err(Error::queue))
             .collect::<Result<Vec<_>, _>>()?;
-        // A thousand are one statement, which is a transaction by itself.
+        // One statement and one transaction per thousand messages.
         let mut connection = pool.acquire().await.map_err(Error::queue)?;
         let enqueued = enqueue_many(&mut connection, &messages).await;
         enqueued.map(drop).map_err(Error::queue)
@@ -152,13 +152,13 @@ async fn bulk(order: &Order, pool: &PgPool) -> Result<(), Error> {
     .await
 }
 
-async fn work(order: &Order, pool: PgPool) -> Result<(), Error> {
-    let work = Work::new(order);
+async fn work(request: &Request, pool: PgPool) -> Result<(), Error> {
+    let work = WorkTracker::new(request);
     let counted = work.clone();
     let worker = Worker::new(pool, &OUTBOX).map_err(Error::queue)?;
-    // A batch of calls makes an item wait for its fellows; for pick-up time the defaults are best.
-    let (worker, words) = if order.best() && !order.timeline {
-        let handler = Handler::batch(CALL, move |items| {
+    // Batching delays an item; for pick-up time the defaults are best.
+    let (worker, description) = if request.best() && !request.timeline {
+        let handler = Handler::batch(ITEMS_PER_CALL, move |items| {
             let counted = counted.clone();
             async move {
                 for item in &items {
@@ -174,10 +174,10 @@ async fn work(order: &Order, pool: PgPool) -> Result<(), Error> {
         };
         let worker = worker
             .options(options)
-            .handle(TOPIC, handler.concurrency(CALLS));
+            .handle(TOPIC, handler.concurrency(CONCURRENT_CALLS));
         (
             worker,
-            "batch 1,000, prefetch 4,000, handler of 500 items, 2 calls at once",
+            "batch 1,000, prefetch 4,000, handler of 500 items, 2 concurrent calls",
         )
     } else {
         let handler = Handler::new(move |item| {
@@ -191,7 +191,7 @@ async fn work(order: &Order, pool: PgPool) -> Result<(), Error> {
     };
     let stop = CancellationToken::new();
     work.run(
-        words,
+        description,
         async || Ok(tokio::spawn(worker.run(stop.clone()))),
         async |running| {
             stop.cancel();

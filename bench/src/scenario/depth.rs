@@ -1,39 +1,39 @@
-//! The rate on an empty table, in front of many that are ready, and beside many in the future.
+//! The rate on an empty table, with many ready items behind, and with many scheduled items.
 
 use anyhow::Result;
 
 use super::Bench;
-use crate::adapter::Order;
+use crate::adapter::Request;
 use crate::drain::Until;
-use crate::plan::say;
+use crate::plan::log;
 
-/// Seconds; far enough for no item to become due during a run.
-const FUTURE: u64 = 7 * 24 * 3600;
+/// Delay in seconds; no item becomes due during a run.
+const FAR_DELAY: u64 = 7 * 24 * 3600;
 
 impl Bench {
-    /// The rate of the same number of items in each state of the table.
+    /// Measures the same number of items in each state of the table.
     pub(super) async fn depth(&mut self) -> Result<()> {
         let (deep, count) = self.plan.depth;
         for round in 1..=self.plan.rounds.min(2) {
-            say(&format!("depth: round {round}"));
+            log(&format!("depth: round {round}"));
             for (state, ready, future) in [("empty", 0, 0), ("ready", deep, 0), ("future", 0, deep)]
             {
                 let measure = format!("depth/{state}");
                 for entry in &self.long() {
-                    let order = Order::new("work", count);
+                    let request = Request::new("work", count);
                     let drained = self
                         .turn(&measure, entry, async |turn| {
                             if future > 0 {
-                                turn.fill(future, 0, FUTURE).await?;
+                                turn.fill(future, 0, FAR_DELAY).await?;
                             }
                             turn.fill(count + ready, 0, 0).await?;
                             turn.cluster.analyze(&turn.database).await?;
-                            turn.work(&order, 1, Until::Reached(count)).await
+                            turn.work(&request, 1, Until::Reached(count)).await
                         })
                         .await;
                     if let Some(drained) = drained {
                         let name = entry.0.name;
-                        self.results.note(
+                        self.results.record(
                             &measure,
                             "items/s",
                             name,

@@ -1,18 +1,18 @@
-//! Drains: a full queue, emptied with best settings or with those of a first-time user.
+//! Drains of a full queue, with best settings and with defaults.
 
 use anyhow::Result;
 
 use super::Bench;
-use crate::adapter::Order;
-use crate::drain::{Drained, Until};
-use crate::plan::say;
+use crate::adapter::Request;
+use crate::drain::{DrainResult, Until};
+use crate::plan::log;
 
 /// One way to drain.
 struct Variant {
     name: &'static str,
     bytes: usize,
     processes: usize,
-    everybody: bool,
+    all_peers: bool,
 }
 
 const VARIANTS: [Variant; 5] = [
@@ -20,40 +20,40 @@ const VARIANTS: [Variant; 5] = [
         name: "tiny",
         bytes: 0,
         processes: 1,
-        everybody: true,
+        all_peers: true,
     },
     Variant {
         name: "tiny",
         bytes: 0,
         processes: 2,
-        everybody: true,
+        all_peers: true,
     },
     Variant {
         name: "tiny",
         bytes: 0,
         processes: 4,
-        everybody: false,
+        all_peers: false,
     },
     Variant {
         name: "1KB",
         bytes: 1024,
         processes: 1,
-        everybody: true,
+        all_peers: true,
     },
     Variant {
         name: "8KB",
         bytes: 8192,
         processes: 1,
-        everybody: false,
+        all_peers: false,
     },
 ];
 
-/// What a fill and a drain cost and brought.
-struct Account {
+/// The figures of a fill and a drain.
+struct Figures {
     bulk_rate: f64,
     bulk_settings: String,
     bulk_wal: f64,
-    drained: Drained,
+    drained: DrainResult,
     drain_wal: f64,
     commits: f64,
     dead: f64,
@@ -64,7 +64,7 @@ impl Bench {
     pub(super) async fn drains(&mut self) -> Result<()> {
         for variant in &VARIANTS {
             for round in 1..=self.plan.rounds {
-                say(&format!("drain: round {round} of {}", self.plan.rounds));
+                log(&format!("drain: round {round} of {}", self.plan.rounds));
                 self.variant(variant).await;
             }
         }
@@ -79,91 +79,91 @@ impl Bench {
             self.plan.drain
         };
         let first = variant.bytes == 0 && variant.processes == 1;
-        let everybody = if variant.everybody {
+        let peers = if variant.all_peers {
             self.peers.clone()
         } else {
             self.long()
         };
-        for entry in &everybody {
-            let order = Order {
+        for entry in &peers {
+            let request = Request {
                 bytes: variant.bytes,
-                ..Order::new("work", count)
+                ..Request::new("work", count)
             };
-            let account = self
+            let figures = self
                 .turn(&measure, entry, async |turn| {
                     let before = turn.meter().await?;
                     let (filled, bulk_settings) = turn.fill(count, variant.bytes, 0).await?;
                     let filling = turn.cluster.since(&turn.database, before).await?;
                     turn.cluster.analyze(&turn.database).await?;
                     let before = turn.meter().await?;
-                    let drained = turn.work(&order, variant.processes, Until::Empty).await?;
+                    let drained = turn.work(&request, variant.processes, Until::Empty).await?;
                     let draining = turn.cluster.since(&turn.database, before).await?;
                     let each = |total: i64| total as f64 / count as f64;
-                    Ok(Account {
+                    Ok(Figures {
                         bulk_rate: filled.items as f64 / filled.seconds.max(1e-6),
                         bulk_settings,
                         bulk_wal: each(filling.wal_bytes),
                         drain_wal: each(draining.wal_bytes),
-                        commits: each(draining.commits - drained.questions),
+                        commits: each(draining.commits - drained.harness_queries),
                         dead: turn.cluster.dead_tuples(&turn.database).await? as f64,
                         drained,
                     })
                 })
                 .await;
-            let Some(account) = account else { continue };
+            let Some(figures) = figures else { continue };
             let name = entry.0.name;
-            let words = account.drained.settings.as_str();
+            let settings = figures.drained.settings.as_str();
             self.results
-                .note(&measure, "items/s", name, words, account.drained.rate);
+                .record(&measure, "items/s", name, settings, figures.drained.rate);
             if first {
-                let bulk = account.bulk_settings.as_str();
+                let bulk = figures.bulk_settings.as_str();
                 self.results
-                    .note("enqueue/bulk", "items/s", name, bulk, account.bulk_rate);
+                    .record("enqueue/bulk", "items/s", name, bulk, figures.bulk_rate);
                 self.results
-                    .note("wal/bulk", "bytes/item", name, bulk, account.bulk_wal);
+                    .record("wal/bulk", "bytes/item", name, bulk, figures.bulk_wal);
                 self.results
-                    .note("wal/drain", "bytes/item", name, words, account.drain_wal);
-                let both = account.bulk_wal + account.drain_wal;
+                    .record("wal/drain", "bytes/item", name, settings, figures.drain_wal);
+                let both = figures.bulk_wal + figures.drain_wal;
                 self.results
-                    .note("wal/bulk+drain", "bytes/item", name, words, both);
-                self.results.note(
+                    .record("wal/bulk+drain", "bytes/item", name, settings, both);
+                self.results.record(
                     "commits/drain",
                     "commits/item",
                     name,
-                    words,
-                    account.commits,
+                    settings,
+                    figures.commits,
                 );
-                self.results.note(
+                self.results.record(
                     "dead tuples/drain",
                     "row versions",
                     name,
-                    words,
-                    account.dead,
+                    settings,
+                    figures.dead,
                 );
             }
         }
     }
 
-    /// What a first-time user gets. Slow ones are watched for a while, not to their end.
+    /// Drains with default settings. Slow ones are stopped after a while.
     pub(super) async fn defaults(&mut self) -> Result<()> {
         let (count, limit) = (self.plan.drain, self.plan.defaults);
         for round in 1..=self.plan.rounds.min(2) {
-            say(&format!("defaults: round {round}"));
+            log(&format!("defaults: round {round}"));
             for entry in &self.peers.clone() {
-                let order = Order {
+                let request = Request {
                     best: false,
-                    ..Order::new("work", count)
+                    ..Request::new("work", count)
                 };
                 let drained = self
                     .turn("defaults/tiny/1", entry, async |turn| {
                         turn.fill(count, 0, 0).await?;
                         turn.cluster.analyze(&turn.database).await?;
-                        turn.work(&order, 1, Until::EmptyOr(limit)).await
+                        turn.work(&request, 1, Until::EmptyOr(limit)).await
                     })
                     .await;
                 if let Some(drained) = drained {
                     let name = entry.0.name;
-                    self.results.note(
+                    self.results.record(
                         "defaults/tiny/1",
                         "items/s",
                         name,

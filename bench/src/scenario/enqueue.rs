@@ -1,19 +1,19 @@
-//! Single enqueues, one commit each: alone and, for ours, grouped.
+//! Single enqueues with one commit each; for Postrider also with group commit.
 
 use anyhow::Result;
 
 use super::Bench;
-use crate::adapter::Order;
+use crate::adapter::Request;
 use crate::limit;
 use crate::peer::OURS;
-use crate::plan::say;
+use crate::plan::log;
 use crate::results::LIMIT;
 
 impl Bench {
-    /// Eight clients for everybody, 64 for those of the long scenarios, 64 grouped callers for ours.
+    /// 8 clients for all systems, 64 for those of the long scenarios, 64 callers of a group commit for Postrider.
     pub(super) async fn enqueue(&mut self) -> Result<()> {
         for round in 1..=self.plan.rounds {
-            say(&format!("enqueue: round {round} of {}", self.plan.rounds));
+            log(&format!("enqueue: round {round} of {}", self.plan.rounds));
             for clients in [8, 64] {
                 self.singles(clients).await?;
             }
@@ -24,16 +24,16 @@ impl Bench {
                 .cloned()
                 .collect();
             for entry in &ours {
-                let order = Order {
+                let request = Request {
                     clients: 64,
-                    ..Order::new("grouped", self.plan.singles * 4)
+                    ..Request::new("grouped", self.plan.singles * 4)
                 };
-                self.single("enqueue/grouped/64", entry, &order).await;
+                self.single("enqueue/grouped/64", entry, &request).await;
             }
-            say("enqueue/copy: limit");
+            log("enqueue/copy: limit");
             let copied = limit::copy(&self.cluster, self.plan.drain * 4).await?;
             self.results
-                .note("enqueue/bulk", "items/s", LIMIT, "COPY of 10,000", copied);
+                .record("enqueue/bulk", "items/s", LIMIT, "COPY of 10,000", copied);
         }
         Ok(())
     }
@@ -41,19 +41,19 @@ impl Bench {
     async fn singles(&mut self, clients: usize) -> Result<()> {
         let measure = format!("enqueue/single/{clients}");
         let count = self.plan.singles * if clients > 8 { 2 } else { 1 };
-        say(&format!("{measure}: limit"));
+        log(&format!("{measure}: limit"));
         limit::singles(&self.cluster, &mut self.results, &measure, clients, count).await?;
-        let everybody = if clients > 8 {
+        let peers = if clients > 8 {
             self.long()
         } else {
             self.peers.clone()
         };
-        for entry in &everybody {
-            let order = Order {
+        for entry in &peers {
+            let request = Request {
                 clients,
-                ..Order::new("singles", count)
+                ..Request::new("singles", count)
             };
-            self.single(&measure, entry, &order).await;
+            self.single(&measure, entry, &request).await;
         }
         Ok(())
     }
@@ -62,15 +62,15 @@ impl Bench {
         &mut self,
         measure: &str,
         entry: &(crate::peer::Peer, crate::install::Program),
-        order: &Order,
+        request: &Request,
     ) {
         let enqueued = self
-            .turn(measure, entry, async |turn| turn.enqueue(order).await)
+            .turn(measure, entry, async |turn| turn.enqueue(request).await)
             .await;
         if let Some((done, settings)) = enqueued {
             let rate = done.items as f64 / done.seconds.max(1e-6);
             self.results
-                .note(measure, "items/s", entry.0.name, &settings, rate);
+                .record(measure, "items/s", entry.0.name, &settings, rate);
         }
     }
 }

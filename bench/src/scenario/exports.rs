@@ -1,5 +1,5 @@
-//! Exports: a large request accepted, small files made, files reused, one large file streamed; each beside what the same
-//! work costs without us.
+//! Exports: a large request accepted, small files created, files reused, one large file streamed; each compared with the
+//! same work without the service.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,29 +23,29 @@ use tokio_util::sync::CancellationToken;
 
 use super::Bench;
 use crate::CACHE;
-use crate::adapter::Order;
+use crate::adapter::Request;
 use crate::drain::Until;
 use crate::limit;
 use crate::peer::OURS;
-use crate::plan::say;
+use crate::plan::log;
 use crate::results::LIMIT;
 
 const DATABASE: &str = "run_exports";
 
-/// Connections to the source, ours and the bare loop's.
+/// Connections to the source, of the service and of the bare loop.
 const CONNECTIONS: u32 = 8;
 
-/// So many jobs reuse the same files: a single one would be over before the worker has warmed up.
-const REUSING: usize = 5;
+/// Jobs that reuse the same files; one would end before the worker has warmed up.
+const REUSING_JOBS: usize = 5;
 
-/// Rows of a small file, as the bundled sample has them.
-const SMALL: &str = "select $1 as key, n as rank, 'constituent-' || n as name, n * 7919 % 90000 as shares, 12.5 + n as price from generate_series(1, 100) n";
+/// The rows of a small file, as in the bundled sample.
+const SMALL_QUERY: &str = "select $1 as key, n as rank, 'constituent-' || n as name, n * 7919 % 90000 as shares, 12.5 + n as price from generate_series(1, 100) n";
 
-/// A row of about a hundred bytes, again and again.
-const LARGE: &str = "select n, 'constituent-' || n as name, n::bigint * 7919 % 90000 as shares, '0123456789012345678901234567890123456789012345678901234567890123' as filler";
+/// A row of about a hundred bytes.
+const LARGE_QUERY: &str = "select n, 'constituent-' || n as name, n::bigint * 7919 % 90000 as shares, '0123456789012345678901234567890123456789012345678901234567890123' as filler";
 
 impl Bench {
-    /// All four, in rounds.
+    /// Runs all four in rounds.
     pub(super) async fn exports(&mut self) -> Result<()> {
         let (inputs, files, bytes) = if self.plan.quick {
             (100_000, 5_000, 100_000_000)
@@ -53,15 +53,15 @@ impl Bench {
             (100_000, 20_000, 1_000_000_000)
         };
         let dir = std::path::absolute(Path::new(CACHE).join("exports"))?;
-        apart(&dir)?;
+        spread_directories(&dir)?;
         for round in 1..=self.plan.rounds {
-            say(&format!("exports: round {round}"));
+            log(&format!("exports: round {round}"));
             self.exports_drain().await?;
             let name = format!("{}-{round}", std::process::id());
-            let stage = Stage::new(&self.cluster, &dir, &name).await?;
-            let (seconds, memory) = stage.accept(inputs).await?;
+            let setup = Setup::new(&self.cluster, &dir, &name).await?;
+            let (seconds, memory) = setup.accept(inputs).await?;
             let note = |results: &mut crate::results::Results, measure, unit, who, value| {
-                results.note(measure, unit, who, "8 connections", value);
+                results.record(measure, unit, who, "8 connections", value);
             };
             let results = &mut self.results;
             note(
@@ -71,38 +71,50 @@ impl Bench {
                 OURS,
                 inputs as f64 / seconds,
             );
-            note(results, "exports/accept-memory", "MB more", OURS, memory);
-            stage.empty().await?;
+            note(
+                results,
+                "exports/accept-memory",
+                "additional MB",
+                OURS,
+                memory,
+            );
+            setup.empty().await?;
             note(
                 results,
                 "exports/small",
                 "files/s",
                 LIMIT,
-                stage.bare(files).await?,
+                setup.bare(files).await?,
             );
-            let (made, reused) = stage.small(files).await?;
+            let (made, reused) = setup.small(files).await?;
             note(results, "exports/small", "files/s", OURS, made);
             note(results, "exports/reused", "inputs/s", OURS, reused);
-            stage.empty().await?;
+            setup.empty().await?;
             note(
                 results,
                 "exports/large",
                 "MB/s",
                 LIMIT,
-                stage.psql(bytes).await?,
+                setup.psql(bytes).await?,
             );
-            let (rate, memory) = stage.large(bytes).await?;
+            let (rate, memory) = setup.large(bytes).await?;
             note(results, "exports/large", "MB/s", OURS, rate);
-            note(results, "exports/large-memory", "MB more", OURS, memory);
-            stage.end().await;
-            self.cluster.drop(DATABASE).await?;
+            note(
+                results,
+                "exports/large-memory",
+                "additional MB",
+                OURS,
+                memory,
+            );
+            setup.end().await;
+            self.cluster.drop_database(DATABASE).await?;
         }
-        // Not before all is measured: see `apart`.
+        // Only after all measurements: see `spread_directories`.
         let _ = std::fs::remove_dir_all(&dir);
         Ok(())
     }
 
-    /// What the engine drains by itself in this run.
+    /// Measures the library's own drain in this run.
     async fn exports_drain(&mut self) -> Result<()> {
         let count = self.plan.drain;
         let Some(ours) = self
@@ -113,38 +125,38 @@ impl Bench {
         else {
             return Ok(());
         };
-        let order = Order::new("work", count);
+        let request = Request::new("work", count);
         let drained = self
             .turn("exports/drain", &ours, async |turn| {
                 turn.fill(count, 0, 0).await?;
                 turn.cluster.analyze(&turn.database).await?;
-                turn.work(&order, 1, Until::Empty).await
+                turn.work(&request, 1, Until::Empty).await
             })
             .await;
         if let Some(drained) = drained {
-            let words = drained.settings.as_str();
+            let settings = drained.settings.as_str();
             self.results
-                .note("exports/drain", "items/s", OURS, words, drained.rate);
+                .record("exports/drain", "items/s", OURS, settings, drained.rate);
         }
         Ok(())
     }
 }
 
-/// A database, a directory and the service.
-struct Stage {
+/// A database, an object store and the service.
+struct Setup {
     url: String,
     pool: PgPool,
     dir: PathBuf,
     store: Store,
-    /// The bare loop's.
+    /// The store of the bare loop.
     bare: Store,
     exports: Exports,
     stop: CancellationToken,
 }
 
-impl Stage {
+impl Setup {
     async fn new(cluster: &crate::cluster::Cluster, dir: &Path, name: &str) -> Result<Self> {
-        cluster.fresh(DATABASE, None).await?;
+        cluster.create_database(DATABASE, None).await?;
         let pool = postrider::internal::pool::options()
             .max_connections(20)
             .connect_with(cluster.options(DATABASE))
@@ -177,7 +189,7 @@ impl Stage {
         self.pool.close().await;
     }
 
-    /// Nothing of the measurement before may be left to do.
+    /// Removes the work of the previous measurement.
     async fn empty(&self) -> Result<()> {
         let tables = "exports.export_job, exports.export_job_input, exports.export_artifact, exports.export_generation";
         let sql = format!("truncate {tables}; checkpoint");
@@ -187,7 +199,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Seconds from the request's text to the durable job, and the megabytes that it took.
+    /// Seconds from the JSON text to the durable job, and additional megabytes of memory.
     async fn accept(&self, inputs: usize) -> Result<(f64, f64)> {
         let text = request(inputs);
         let before = memory_reset()?;
@@ -202,7 +214,7 @@ impl Stage {
         Ok((seconds, memory_peak()? - before))
     }
 
-    /// Files a second by a loop that does nothing but COPY and write.
+    /// Files per second of a loop of COPY and write.
     async fn bare(&self, files: usize) -> Result<f64> {
         let source = PgPoolOptions::new()
             .max_connections(CONNECTIONS)
@@ -221,7 +233,7 @@ impl Stage {
                         if number >= files {
                             return Ok::<(), anyhow::Error>(());
                         }
-                        let query = SMALL.replace("$1", &format!("'K{number:05}'"));
+                        let query = SMALL_QUERY.replace("$1", &format!("'K{number:05}'"));
                         let copy = format!("copy ({query}) to stdout (format csv, header)");
                         let rows: Vec<Bytes> =
                             connection.copy_out_raw(&copy).await?.try_collect().await?;
@@ -239,27 +251,27 @@ impl Stage {
         Ok(rate)
     }
 
-    /// Files a second of a job that makes them all, and inputs a second of jobs that reuse them all.
+    /// Files per second of a job that creates them, and inputs per second of jobs that reuse them.
     async fn small(&self, files: usize) -> Result<(f64, f64)> {
         let stop = self.stop.child_token();
         self.submit(files).await?;
-        let made = self.work(SMALL, &stop).await?;
-        for _ in 0..REUSING {
+        let made = self.work(SMALL_QUERY, &stop).await?;
+        for _ in 0..REUSING_JOBS {
             self.submit(files).await?;
         }
-        let reused = self.work(SMALL, &stop).await?;
+        let reused = self.work(SMALL_QUERY, &stop).await?;
         let counted: (i64, i64) = sqlx::query_as("select count(*) filter (where not is_reused), count(*) filter (where is_reused) from exports.export_job_input where status = 'SUCCEEDED'")
             .fetch_one(&self.pool)
             .await?;
-        let whole = i64::try_from(files)?;
+        let all = i64::try_from(files)?;
         ensure!(
-            counted == (whole, whole * REUSING as i64),
-            "each file is made once and reused by each other job: {counted:?}"
+            counted == (all, all * REUSING_JOBS as i64),
+            "each file must be created once and reused by every other job: {counted:?}"
         );
-        Ok((files as f64 / made, (files * REUSING) as f64 / reused))
+        Ok((files as f64 / made, (files * REUSING_JOBS) as f64 / reused))
     }
 
-    /// The megabytes a second of one large file, and the megabytes of memory that it took.
+    /// Megabytes per second of one large file, and additional megabytes of memory.
     async fn large(&self, bytes: usize) -> Result<(f64, f64)> {
         let before = memory_reset()?;
         let query = large(bytes);
@@ -270,12 +282,20 @@ impl Stage {
         )
         .fetch_one(&self.pool)
         .await?;
-        let key = self.store.key_from_url(&path).context("ours")?;
-        let size = self.store.head(&key).await?.context("it is there")?.size;
+        let key = self
+            .store
+            .key_from_url(&path)
+            .context("not a key of this store")?;
+        let size = self
+            .store
+            .head(&key)
+            .await?
+            .context("the file is missing")?
+            .size;
         Ok((size as f64 / 1e6 / seconds, memory_peak()? - before))
     }
 
-    /// The megabytes a second of psql's own copy to disk.
+    /// Megabytes per second of psql's copy to disk.
     async fn psql(&self, bytes: usize) -> Result<f64> {
         let file = self.dir.join("psql.csv");
         let copy = format!(
@@ -338,10 +358,9 @@ impl Stage {
     }
 }
 
-/// Where the files of all rounds lie: on ext4 each directory in here has a place of its own (elsewhere the mark has no
-/// effect). Without a journal ext4 passes over each number of a file that was deleted in the last minutes, again for each
-/// new file near it, which can cost more than everything that is measured.
-fn apart(dir: &Path) -> Result<()> {
+/// Marks the directory so that ext4 spreads its subdirectories over the disk. Without a journal, ext4 skips the inode of
+/// every recently deleted file again for each new file nearby, which can cost more than the measured work.
+fn spread_directories(dir: &Path) -> Result<()> {
     std::fs::create_dir_all(dir)?;
     let _ = std::process::Command::new("chattr")
         .arg("+T")
@@ -358,7 +377,7 @@ fn request(inputs: usize) -> String {
 }
 
 fn large(bytes: usize) -> String {
-    format!("{LARGE} from generate_series(1, {}) n", bytes / 100)
+    format!("{LARGE_QUERY} from generate_series(1, {}) n", bytes / 100)
 }
 
 fn settings(query: &str) -> Result<Settings> {
@@ -373,13 +392,13 @@ fn settings(query: &str) -> Result<Settings> {
     }))?)
 }
 
-/// Forgets the highest mark of this process's memory; the megabytes that it has now.
+/// Resets the memory peak of this process; returns its current megabytes.
 fn memory_reset() -> Result<f64> {
     std::fs::write("/proc/self/clear_refs", "5")?;
     megabytes("VmRSS:")
 }
 
-/// The highest mark since.
+/// The peak since the reset, in megabytes.
 fn memory_peak() -> Result<f64> {
     megabytes("VmHWM:")
 }

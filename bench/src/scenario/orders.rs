@@ -1,4 +1,4 @@
-//! Orders over HTTP, as clients post them, against pgbench's single-row commits with as many clients.
+//! Orders over HTTP, against pgbench's single-row commits with the same number of clients.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use sqlx::Connection;
 
 use super::Bench;
 use crate::limit;
-use crate::load::{self, Loaded};
+use crate::load::{self, LoadResult};
 use crate::peer::OURS;
-use crate::plan::say;
+use crate::plan::log;
 use crate::program::Server;
 
 const CLIENTS: u64 = 64;
@@ -22,23 +22,23 @@ impl Bench {
     /// Each order is posted twice: the first time it is accepted (202, durable), the second time replayed (200).
     pub(super) async fn orders(&mut self) -> Result<()> {
         for round in 1..=self.plan.rounds {
-            say(&format!("orders: round {round} of {}", self.plan.rounds));
+            log(&format!("orders: round {round} of {}", self.plan.rounds));
             let (clients, count) = (CLIENTS as usize, self.plan.singles * 2);
             limit::singles(&self.cluster, &mut self.results, ACCEPT, clients, count).await?;
             if let Err(error) = self.orders_once().await {
-                say(&format!("orders: {error:#}"));
+                log(&format!("orders: {error:#}"));
                 for measure in [ACCEPT, REPLAY] {
                     self.results.fail(measure, OURS, &format!("{error:#}"));
                 }
             }
-            self.cluster.drop(DATABASE).await?;
+            self.cluster.drop_database(DATABASE).await?;
         }
         Ok(())
     }
 
     async fn orders_once(&mut self) -> Result<()> {
         let count = self.plan.orders;
-        self.cluster.fresh(DATABASE, None).await?;
+        self.cluster.create_database(DATABASE, None).await?;
         let server = Server::start(&self.cluster.url(DATABASE), "api").await?;
         // Connections are opened and statements prepared before the clock starts.
         post(&server, CLIENTS * 10, "warm").await?;
@@ -52,8 +52,8 @@ impl Bench {
                 loaded.statuses
             );
             self.results
-                .note(measure, "items/s", OURS, SETTINGS, loaded.rate());
-            self.results.note(
+                .record(measure, "items/s", OURS, SETTINGS, loaded.rate());
+            self.results.record(
                 &format!("{measure}/cpu"),
                 "µs",
                 OURS,
@@ -63,7 +63,7 @@ impl Bench {
         }
         server.stop().await?;
         let mut connection = self.cluster.connect(DATABASE).await?;
-        let booked: i64 = sqlx::query_scalar(
+        let stored: i64 = sqlx::query_scalar(
             "select count(*) from orders.outbox_orders o join orders.idempo_ledger l using (idempotency_key)
              where o.idempotency_key like 'k-%' and o.status = 'pending' and l.status = 'accepted'",
         )
@@ -71,14 +71,14 @@ impl Bench {
         .await?;
         connection.close().await?;
         ensure!(
-            u64::try_from(booked) == Ok(count),
-            "{count} orders were accepted, and {booked} are there"
+            u64::try_from(stored) == Ok(count),
+            "{count} orders were accepted, but {stored} are stored"
         );
         Ok(())
     }
 }
 
-async fn post(server: &Server, count: u64, prefix: &'static str) -> Result<Loaded> {
+async fn post(server: &Server, count: u64, prefix: &'static str) -> Result<LoadResult> {
     let body = move |number| {
         format!(
             "{{\"version\":\"1.1\",\"idempotency_key\":\"{prefix}-{number}\",\"account\":\"A{}\",\"symbol\":\"ACME\",\"side\":\"buy\",\

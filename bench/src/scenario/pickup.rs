@@ -7,36 +7,37 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::Bench;
-use crate::adapter::{Adapter, Order};
-use crate::drain::{Crew, Until};
-use crate::plan::say;
+use crate::adapter::{Adapter, Request};
+use crate::drain::{Until, WorkerGroup};
+use crate::plan::log;
 use crate::results::percentile;
 
 impl Bench {
-    /// A hundred items a second.
+    /// 100 items per second.
     pub(super) async fn pickup(&mut self) -> Result<()> {
         let count = self.plan.pickup;
         for round in 1..=self.plan.rounds.min(2) {
-            say(&format!("pickup: round {round}"));
+            log(&format!("pickup: round {round}"));
             for entry in &self.peers.clone() {
-                let work = Order {
+                let work = Request {
                     timeline: true,
-                    ..Order::new("work", count)
+                    ..Request::new("work", count)
                 };
-                let produce = Order::new("produce", count);
+                let produce = Request::new("produce", count);
                 let waits = self
                     .turn("pickup/p50", entry, async |turn| {
                         let url = turn.cluster.url(&turn.database);
-                        let crew = Crew::hire(turn.peer, turn.program, &url, &work, 1).await?;
+                        let workers =
+                            WorkerGroup::start(turn.peer, turn.program, &url, &work, 1).await?;
                         let mut producer =
                             Adapter::start(turn.peer.name, turn.program, &url, &produce).await?;
                         let producing = async {
-                            // A worker that has only just been started is not what is measured.
+                            // The start of the worker is not measured.
                             tokio::time::sleep(Duration::from_secs(2)).await;
-                            producer.tell().await?;
+                            producer.signal().await?;
                             producer.done().await
                         };
-                        let working = crew.drain(
+                        let working = workers.drain(
                             turn.cluster,
                             turn.peer,
                             &turn.database,
@@ -47,7 +48,7 @@ impl Bench {
                         let waits = join(&produced.times, &drained.started)?;
                         ensure!(
                             waits.len() as u64 == count,
-                            "{} of {count} items were timed",
+                            "only {} of {count} items have times",
                             waits.len()
                         );
                         Ok((waits, drained.settings))
@@ -56,11 +57,11 @@ impl Bench {
                 let Some((waits, settings)) = waits else {
                     continue;
                 };
-                for hundredths in [50, 95, 99] {
-                    let measure = format!("pickup/p{hundredths}");
-                    let value = percentile(&waits, hundredths);
+                for percent in [50, 95, 99] {
+                    let measure = format!("pickup/p{percent}");
+                    let value = percentile(&waits, percent);
                     self.results
-                        .note(&measure, "ms", entry.0.name, &settings, value);
+                        .record(&measure, "ms", entry.0.name, &settings, value);
                 }
             }
         }
@@ -68,8 +69,8 @@ impl Bench {
     }
 }
 
-/// Milliseconds from commit to start, sorted. A handler can start before its producer has heard
-/// of the commit; that counts as no wait.
+/// Milliseconds from commit to start, sorted. A handler may start before the commit returns to the producer; that counts
+/// as zero.
 fn join(committed: &[(u64, u64)], started: &[(u64, u64)]) -> Result<Vec<f64>> {
     let commits: HashMap<u64, u64> = committed.iter().copied().collect();
     let mut waits = Vec::with_capacity(started.len());
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_start_before_the_commit_was_heard_of_is_no_wait() -> Result<()> {
+    fn start_before_the_commit_returned_counts_as_zero() -> Result<()> {
         let waits = join(&[(0, 1000), (1, 5000)], &[(1, 7500), (0, 900)])?;
         assert!(waits[0].abs() < 1e-9 && (waits[1] - 2.5).abs() < 1e-9);
         assert!(join(&[], &[(3, 1)]).is_err());

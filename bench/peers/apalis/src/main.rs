@@ -5,7 +5,7 @@ use std::time::Duration;
 use apalis::prelude::*;
 use apalis_postgres::{Config, PostgresStorage};
 use futures::stream;
-use postrider_bench_kit::{Action, Error, Item, Order, Work, batches, produce, singles};
+use postrider_bench_kit::{Action, Error, Item, Request, WorkTracker, batches, produce, singles};
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 use tokio::sync::watch;
@@ -18,34 +18,34 @@ const FETCH: usize = 500;
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    let order = Order::from_env()?;
-    let connections = match order.action {
+    let request = Request::from_env()?;
+    let connections = match request.action {
         Action::Work => 20,
-        _ => order.connections(),
+        _ => request.connections(),
     };
     let pool = PgPoolOptions::new()
         // All of them before the clock starts.
         .min_connections(connections)
         .max_connections(connections)
         // A round trip before each use, by default.
-        .test_before_acquire(!order.best())
-        .connect(&order.url)
+        .test_before_acquire(!request.best())
+        .connect(&request.url)
         .await
         .map_err(Error::queue)?;
     let storage: PostgresStorage<Item> =
         PostgresStorage::new(&pool).with_config(Config::default().queue(QUEUE));
-    match order.action {
+    match request.action {
         Action::Setup => PostgresStorage::setup(&pool).await.map_err(Error::queue),
         Action::Singles | Action::Grouped => {
-            singles(&order, "push", move |item| {
+            singles(&request, "push", move |item| {
                 let mut storage = storage.clone();
                 async move { storage.push(item).await.map_err(Error::queue) }
             })
             .await
         }
         Action::Bulk => {
-            let delay = order.delay;
-            batches(&order, BULK, "push_all of 1,000", async |items| {
+            let delay = request.delay;
+            batches(&request, BULK, "push_all of 1,000", async |items| {
                 let mut storage = storage.clone();
                 let tasks = items.into_iter().map(|item| {
                     let task = TaskBuilder::new(item);
@@ -64,30 +64,30 @@ async fn main() -> Result<(), Error> {
             .await
         }
         Action::Produce => {
-            produce(&order, "push", async |item| {
+            produce(&request, "push", async |item| {
                 storage.clone().push(item).await.map_err(Error::queue)
             })
             .await
         }
-        Action::Work => LocalSet::new().run_until(work(&order, &pool)).await,
+        Action::Work => LocalSet::new().run_until(work(&request, &pool)).await,
     }
 }
 
-async fn handle(item: Item, work: Data<Work>) -> Result<(), BoxDynError> {
+async fn handle(item: Item, work: Data<WorkTracker>) -> Result<(), BoxDynError> {
     work.started(item.n);
     Ok(())
 }
 
-async fn work(order: &Order, pool: &PgPool) -> Result<(), Error> {
-    let work = Work::new(order);
-    let words = if order.best() {
+async fn work(request: &Request, pool: &PgPool) -> Result<(), Error> {
+    let work = WorkTracker::new(request);
+    let description = if request.best() {
         "batch_size 500, lock_tasks off, heartbeat_interval 100 ms, LISTEN, tasks spawned"
     } else {
         "Config::default(), LISTEN, one task at a time"
     };
-    let (name, best) = (order.name.clone(), order.best());
+    let (name, best) = (request.name.clone(), request.best());
     work.run(
-        words,
+        description,
         async || {
             let (stop, mut stopped) = watch::channel(false);
             let signal = async move {

@@ -7,7 +7,7 @@ use awa::{
     Client, InsertOpts, JobArgs, JobContext, JobResult, QueueConfig, QueueStorage,
     QueueStorageConfig,
 };
-use postrider_bench_kit::{Action, Error, Item, Order, Work, batches, produce, singles};
+use postrider_bench_kit::{Action, Error, Item, Request, WorkTracker, batches, produce, singles};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
@@ -23,38 +23,38 @@ struct Job {
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    let order = Order::from_env()?;
-    let connections = match order.action {
+    let request = Request::from_env()?;
+    let connections = match request.action {
         Action::Work => 20,
         Action::Setup => 4,
-        _ => order.connections(),
+        _ => request.connections(),
     };
     let pool = PgPoolOptions::new()
         // All of them before the clock starts.
         .min_connections(connections)
         .max_connections(connections)
         // A round trip before each use, by default.
-        .test_before_acquire(!order.best())
-        .connect(&order.url)
+        .test_before_acquire(!request.best())
+        .connect(&request.url)
         .await
         .map_err(Error::queue)?;
-    match order.action {
+    match request.action {
         Action::Setup => awa::migrations::run(&pool).await.map_err(Error::queue),
         Action::Singles | Action::Grouped => {
-            singles(&order, "insert_with", move |item| {
+            singles(&request, "insert_with", move |item| {
                 let pool = pool.clone();
                 async move { insert(&pool, item).await }
             })
             .await
         }
-        Action::Bulk => bulk(&order, &pool).await,
+        Action::Bulk => bulk(&request, &pool).await,
         Action::Produce => {
-            produce(&order, "insert_with", async |item| {
+            produce(&request, "insert_with", async |item| {
                 insert(&pool, item).await
             })
             .await
         }
-        Action::Work => work(&order, pool).await,
+        Action::Work => work(&request, pool).await,
     }
 }
 
@@ -72,7 +72,7 @@ async fn insert(pool: &PgPool, item: Item) -> Result<(), Error> {
         .map_err(Error::queue)
 }
 
-async fn bulk(order: &Order, pool: &PgPool) -> Result<(), Error> {
+async fn bulk(request: &Request, pool: &PgPool) -> Result<(), Error> {
     let schema = QueueStorage::active_schema(pool)
         .await
         .map_err(Error::queue)?;
@@ -81,9 +81,9 @@ async fn bulk(order: &Order, pool: &PgPool) -> Result<(), Error> {
         config.schema = schema;
     }
     let storage = QueueStorage::new(config).map_err(Error::queue)?;
-    let delay = chrono::Duration::from_std(order.delay).map_err(Error::queue)?;
-    let due = (!order.delay.is_zero()).then(|| chrono::Utc::now() + delay);
-    batches(order, BULK, "enqueue_params_copy of 1,000", async |items| {
+    let delay = chrono::Duration::from_std(request.delay).map_err(Error::queue)?;
+    let due = (!request.delay.is_zero()).then(|| chrono::Utc::now() + delay);
+    batches(request, BULK, "enqueue_params_copy of 1,000", async |items| {
         let jobs = items
             .into_iter()
             .map(|item| {
@@ -104,12 +104,12 @@ async fn bulk(order: &Order, pool: &PgPool) -> Result<(), Error> {
     .await
 }
 
-async fn work(order: &Order, pool: PgPool) -> Result<(), Error> {
-    let work = Work::new(order);
+async fn work(request: &Request, pool: PgPool) -> Result<(), Error> {
+    let work = WorkTracker::new(request);
     let counted = work.clone();
     // As in its own throughput benchmark: many slots, no deadline (which is what allows the
     // compact claims), a short poll.
-    let (config, words) = if order.best() {
+    let (config, description) = if request.best() {
         (
             QueueConfig {
                 max_workers: 1024,
@@ -132,7 +132,7 @@ async fn work(order: &Order, pool: PgPool) -> Result<(), Error> {
         .build()
         .map_err(Error::queue)?;
     work.run(
-        words,
+        description,
         async || client.start().await.map_err(Error::queue),
         async |()| {
             client.shutdown(Duration::from_secs(10)).await;

@@ -4,7 +4,7 @@
 //! timeout, handle it, delete it. `pop` would be faster but loses what a crashed worker held.
 
 use pgmq::PGMQueueExt;
-use postrider_bench_kit::{Action, Error, Item, Order, Work, batches, produce, singles};
+use postrider_bench_kit::{Action, Error, Item, Request, WorkTracker, batches, produce, singles};
 use sqlx::postgres::PgPoolOptions;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -19,10 +19,10 @@ const BULK: usize = 1000;
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    let order = Order::from_env()?;
-    let connections = match order.action {
+    let request = Request::from_env()?;
+    let connections = match request.action {
         Action::Work => CONSUMERS as u32,
-        _ => order.connections(),
+        _ => request.connections(),
     };
     // Its own way to connect does not know unix sockets; its way to take a pool does not mind.
     let pool = PgPoolOptions::new()
@@ -30,12 +30,12 @@ async fn main() -> Result<(), Error> {
         .min_connections(connections)
         .max_connections(connections)
         // A round trip before each use, by default.
-        .test_before_acquire(!order.best())
-        .connect(&order.url)
+        .test_before_acquire(!request.best())
+        .connect(&request.url)
         .await
         .map_err(Error::queue)?;
     let queue = PGMQueueExt::new_with_pool(pool).await;
-    match order.action {
+    match request.action {
         Action::Setup => {
             queue
                 .install_sql_from_embedded()
@@ -44,15 +44,15 @@ async fn main() -> Result<(), Error> {
             queue.create(QUEUE).await.map(drop).map_err(Error::queue)
         }
         Action::Singles | Action::Grouped => {
-            singles(&order, "send", move |item| {
+            singles(&request, "send", move |item| {
                 let queue = queue.clone();
                 async move { send(&queue, &item).await }
             })
             .await
         }
         Action::Bulk => {
-            let delay = u32::try_from(order.delay.as_secs()).unwrap_or(u32::MAX);
-            batches(&order, BULK, "send_batch of 1,000", async |items| {
+            let delay = u32::try_from(request.delay.as_secs()).unwrap_or(u32::MAX);
+            batches(&request, BULK, "send_batch of 1,000", async |items| {
                 let sent = if delay == 0 {
                     queue.send_batch(QUEUE, &items).await
                 } else {
@@ -63,8 +63,8 @@ async fn main() -> Result<(), Error> {
             })
             .await
         }
-        Action::Produce => produce(&order, "send", async |item| send(&queue, &item).await).await,
-        Action::Work => work(&order, &queue).await,
+        Action::Produce => produce(&request, "send", async |item| send(&queue, &item).await).await,
+        Action::Work => work(&request, &queue).await,
     }
 }
 
@@ -76,9 +76,9 @@ async fn send(queue: &PGMQueueExt, item: &Item) -> Result<(), Error> {
         .map_err(Error::queue)
 }
 
-async fn work(order: &Order, queue: &PGMQueueExt) -> Result<(), Error> {
-    let work = Work::new(order);
-    let (consumers, size, words) = if order.best() {
+async fn work(request: &Request, queue: &PGMQueueExt) -> Result<(), Error> {
+    let work = WorkTracker::new(request);
+    let (consumers, size, description) = if request.best() {
         (
             CONSUMERS,
             READ,
@@ -91,9 +91,9 @@ async fn work(order: &Order, queue: &PGMQueueExt) -> Result<(), Error> {
             "1 consumer, read_with_poll of 1 message, delete of 1 message",
         )
     };
-    let best = order.best();
+    let best = request.best();
     work.run(
-        words,
+        description,
         async || {
             let (stop, stopped) = watch::channel(false);
             let mut loops = JoinSet::new();

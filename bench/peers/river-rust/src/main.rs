@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider_bench_kit::{Action, Error, Item, Order, Work, batches, produce, singles};
+use postrider_bench_kit::{Action, Error, Item, Request, WorkTracker, batches, produce, singles};
 use riverqueue::jiff::{SignedDuration, Timestamp};
 use riverqueue::migrate::PostgresMigrator;
 use riverqueue::{
@@ -23,28 +23,28 @@ struct Args {
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    let order = Order::from_env()?;
-    let connections = match order.action {
+    let request = Request::from_env()?;
+    let connections = match request.action {
         Action::Work => 20,
-        _ => order.connections(),
+        _ => request.connections(),
     };
     let pool = PgPoolOptions::new()
         // All of them before the clock starts.
         .min_connections(connections)
         .max_connections(connections)
         // A round trip before each use, by default.
-        .test_before_acquire(!order.best())
-        .connect(&order.url)
+        .test_before_acquire(!request.best())
+        .connect(&request.url)
         .await
         .map_err(Error::queue)?;
-    match order.action {
+    match request.action {
         Action::Setup => {
             let migrator = PostgresMigrator::new(pool);
             migrator.migrate_up().await.map(drop).map_err(Error::queue)
         }
         Action::Singles | Action::Grouped => {
             let client = client(pool)?;
-            singles(&order, "insert", move |item| {
+            singles(&request, "insert", move |item| {
                 let client = client.clone();
                 async move { insert(&client, item).await }
             })
@@ -52,13 +52,13 @@ async fn main() -> Result<(), Error> {
         }
         Action::Bulk => {
             let client = client(pool)?;
-            let delay = SignedDuration::try_from(order.delay).map_err(Error::queue)?;
-            let options = if order.delay.is_zero() {
+            let delay = SignedDuration::try_from(request.delay).map_err(Error::queue)?;
+            let options = if request.delay.is_zero() {
                 InsertOpts::default()
             } else {
                 InsertOpts::default().with_scheduled_at(Timestamp::now() + delay)
             };
-            batches(&order, BULK, "insert_many of 1,000", async |items| {
+            batches(&request, BULK, "insert_many of 1,000", async |items| {
                 let jobs = items
                     .into_iter()
                     .map(|item| (Args { item }, options.clone()));
@@ -76,12 +76,12 @@ async fn main() -> Result<(), Error> {
                 .fetch_cooldown(Duration::from_millis(1))
                 .build()
                 .map_err(Error::queue)?;
-            produce(&order, "insert, fetch_cooldown 1 ms", async |item| {
+            produce(&request, "insert, fetch_cooldown 1 ms", async |item| {
                 insert(&client, item).await
             })
             .await
         }
-        Action::Work => work(&order, pool).await,
+        Action::Work => work(&request, pool).await,
     }
 }
 
@@ -97,8 +97,8 @@ async fn insert(client: &Client, item: Item) -> Result<(), Error> {
         .map_err(Error::queue)
 }
 
-async fn work(order: &Order, pool: PgPool) -> Result<(), Error> {
-    let work = Work::new(order);
+async fn work(request: &Request, pool: PgPool) -> Result<(), Error> {
+    let work = WorkTracker::new(request);
     let counted = work.clone();
     let mut workers = Workers::new();
     workers
@@ -107,7 +107,7 @@ async fn work(order: &Order, pool: PgPool) -> Result<(), Error> {
             async { Ok::<_, BoxError>(WorkOutcome::Complete) }
         })
         .map_err(Error::queue)?;
-    let (builder, words) = if order.best() {
+    let (builder, description) = if request.best() {
         (
             Client::builder(pool)
                 .fetch_cooldown(Duration::from_millis(1))
@@ -125,7 +125,7 @@ async fn work(order: &Order, pool: PgPool) -> Result<(), Error> {
     };
     let client = builder.workers(workers).build().map_err(Error::queue)?;
     work.run(
-        words,
+        description,
         async || client.start().map_err(Error::queue),
         async |mut run| run.stop().await.map_err(Error::queue),
     )

@@ -10,21 +10,21 @@ use postrider_evidence::cases::{CaseApi, Content, Upload};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::{CALLS, House};
+use crate::{CONCURRENT_CALLS, Setup};
 
-/// A call carries a file and its SHA-256, so each file is read from the store and hashed. With a size, not even that: the
-/// same bytes from memory again and again.
-pub async fn run(house: &House, job: Uuid, in_memory: Option<usize>) -> Result<()> {
+/// A call contains a file and its SHA-256, so each file is read from the store and hashed. With `in_memory`, the same
+/// bytes from memory are sent every time.
+pub async fn run(setup: &Setup, job: Uuid, in_memory: Option<usize>) -> Result<()> {
     let keys = "select s3_key from evidence.file_job_artifact where file_job_id = $1";
     let keys: Vec<String> = sqlx::query_scalar(keys)
         .bind(job)
-        .fetch_all(&house.pool)
+        .fetch_all(&setup.pool)
         .await?;
     let ready = in_memory.map(|size| hashed(Bytes::from(vec![7; size])));
     stream::iter(keys)
         .map(anyhow::Ok)
-        .try_for_each_concurrent(CALLS, |key| {
-            let (store, cases) = (house.store.clone(), Arc::clone(&house.cases));
+        .try_for_each_concurrent(CONCURRENT_CALLS, |key| {
+            let (store, cases) = (setup.store.clone(), Arc::clone(&setup.cases));
             let call = call(store, cases, key, ready.clone());
             async { tokio::spawn(call).await? }
         })
@@ -58,5 +58,5 @@ async fn call(
         content: Content::Whole(content),
     };
     let attached = cases.attach(upload).await;
-    attached.ok().context("the Case API refused")
+    attached.ok().context("the Case API rejected a file")
 }

@@ -1,9 +1,9 @@
-//! Evidence under the benchmark: files attached by our parts over the Postgres transport, or by bare loops of the same HTTP
-//! calls with as many connections; and a large archive taken in.
+//! Evidence: files attached by the service over the Postgres transport, or by bare loops of the same HTTP calls with the
+//! same concurrency; and the upload of a large archive.
 //!
-//! Arguments: a directory for the files, then the action. Everybody has a database and a store of its own, calls a Case API
-//! that answers at once, on a socket of this process, and has attached a small job before: what is connected and planned once
-//! is not measured. The clock of ours runs from the acceptance of the job until its last file is recorded.
+//! Arguments: a directory for the files, then the action. Each run has its own database and store, calls a Case API in
+//! this process that answers at once, and attaches a small job first: connecting and planning are not measured. For the
+//! service, the clock runs from the acceptance of the job until its last file is recorded.
 
 mod bare;
 mod ingest;
@@ -36,25 +36,25 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use zip::{CompressionMethod, write::SimpleFileOptions};
 
-/// Calls at once, of everybody.
-const CALLS: usize = 16;
+/// Concurrent calls of each system.
+const CONCURRENT_CALLS: usize = 16;
 const CONNECTIONS: u32 = 20;
-const FILES_OF_A_ROW: u64 = 3;
-/// Files attached before anything is measured.
+const FILES_PER_ROW: u64 = 3;
+/// Files of the first job, which is not measured.
 const WARM_UP: u64 = 300;
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The services run in this process, and have the program's allocator.
+/// The allocator of the program, because services run in this process.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    // Whoever can speak TLS must have chosen a provider, though nobody does here.
+    // The HTTP client needs a TLS provider, although nothing uses TLS here.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut arguments = std::env::args().skip(1);
-    let files = PathBuf::from(arguments.next().context("which directory?")?);
-    let action = arguments.next().context("which action?")?;
+    let files = PathBuf::from(arguments.next().context("the directory is missing")?);
+    let action = arguments.next().context("the action is missing")?;
     let pool = pool(&std::env::var("DATABASE_URL")?).await?;
     if action == "setup" {
         let sets = [postrider::migrations(), postrider_evidence::migrations()];
@@ -67,32 +67,32 @@ async fn main() -> Result<()> {
     if action == "ingest" {
         return ingest::run(pool, store, count, bytes).await;
     }
-    let house = House {
+    let setup = Setup {
         pool,
         store,
         settings: settings()?,
         cases: cases().await?,
     };
     let stop = CancellationToken::new();
-    let mut parts = JoinSet::new();
+    let mut tasks = JoinSet::new();
     if action == "ours" {
-        house.start(&mut parts, &stop).await?;
+        setup.start(&mut tasks, &stop).await?;
     }
-    let first = house.hand_in(WARM_UP.min(count), bytes).await?;
-    house.attach(&action, first, bytes).await?;
-    ready(&format!("{CALLS} calls at once"))?;
-    let job = house.hand_in(count, bytes).await?;
+    let first = setup.submit(WARM_UP.min(count), bytes).await?;
+    setup.attach(&action, first, bytes).await?;
+    ready(&format!("{CONCURRENT_CALLS} concurrent calls"))?;
+    let job = setup.submit(count, bytes).await?;
     let begun = Instant::now();
-    // As with every queue here. By itself the server looks within a minute.
-    sqlx::raw_sql("analyze").execute(&house.pool).await?;
-    house.attach(&action, job, bytes).await?;
+    // As for every queue here; autovacuum would run it within a minute.
+    sqlx::raw_sql("analyze").execute(&setup.pool).await?;
+    setup.attach(&action, job, bytes).await?;
     let seconds = begun.elapsed().as_secs_f64();
     stop.cancel();
-    parts.join_all().await;
+    tasks.join_all().await;
     if action == "ours" {
-        house.check(job, count).await?;
+        setup.check(job, count).await?;
     }
-    say(&json!({ "event": "done", "items": count, "seconds": seconds }))
+    write_event(&json!({ "event": "done", "items": count, "seconds": seconds }))
 }
 
 async fn pool(url: &str) -> Result<PgPool> {
@@ -108,7 +108,7 @@ fn store(files: &Path) -> Result<Store> {
 
 fn settings() -> Result<Settings> {
     Ok(serde_json::from_value(json!({
-        "concurrency": CALLS,
+        "concurrency": CONCURRENT_CALLS,
         "case_api": { "url": "", "token": "", "timeout": 30, "look_up": false },
         "retry": { "max_attempts": 3, "backoff": { "strategy": "exponential", "initial_delay": "5m", "multiplier": 2,
                    "max_delay": "60m", "jitter_pct": 0.2 } },
@@ -123,7 +123,7 @@ fn settings() -> Result<Settings> {
     }))?)
 }
 
-/// The client of a Case API that takes everything and forgets nothing.
+/// The client of a simulated Case API that accepts every file.
 async fn cases() -> Result<Arc<dyn CaseApi>> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?).parse()?;
@@ -136,14 +136,16 @@ async fn cases() -> Result<Arc<dyn CaseApi>> {
     })?))
 }
 
-/// An archive of so many files with a manifest, ready to be read.
-fn archive(count: u64, of_a_row: u64, bytes: usize) -> Result<std::fs::File> {
+/// Creates an archive of `count` files with a manifest.
+fn archive(count: u64, files_per_row: u64, bytes: usize) -> Result<std::fs::File> {
     let mut zip = zip::ZipWriter::new(tempfile::tempfile()?);
     let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
     let content = vec![7; bytes];
     let mut manifest = "case_id,reference,files\n".to_owned();
-    for row in 0..count / of_a_row {
-        let names: Vec<String> = (0..of_a_row).map(|n| format!("r{row}-{n}.pdf")).collect();
+    for row in 0..count / files_per_row {
+        let names: Vec<String> = (0..files_per_row)
+            .map(|n| format!("r{row}-{n}.pdf"))
+            .collect();
         manifest.push_str(&format!("{},R,{}\n", Uuid::new_v4(), names.join(";")));
         for name in names {
             zip.start_file(name, options)?;
@@ -157,30 +159,30 @@ fn archive(count: u64, of_a_row: u64, bytes: usize) -> Result<std::fs::File> {
     Ok(file)
 }
 
-/// What everybody needs.
-struct House {
+/// What every run needs.
+struct Setup {
     pool: PgPool,
     store: Store,
     settings: Settings,
     cases: Arc<dyn CaseApi>,
 }
 
-impl House {
-    async fn hand_in(&self, count: u64, bytes: usize) -> Result<Uuid> {
-        let file = archive(count, FILES_OF_A_ROW, bytes)?;
+impl Setup {
+    async fn submit(&self, count: u64, bytes: usize) -> Result<Uuid> {
+        let file = archive(count, FILES_PER_ROW, bytes)?;
         let intake = Intake::new(self.pool.clone(), self.store.clone(), &self.settings);
         Ok(intake.zip("m".to_owned(), file).await?.file_job_id)
     }
 
-    /// Publisher, consumer, worker and notifier.
-    async fn start(&self, parts: &mut JoinSet<()>, stop: &CancellationToken) -> Result<()> {
+    /// Starts publisher, consumer, worker and notifier.
+    async fn start(&self, tasks: &mut JoinSet<()>, stop: &CancellationToken) -> Result<()> {
         let pool = &self.pool;
         let transport: Arc<dyn Transport> = Arc::new(PostgresTransport::new(pool.clone())?);
         let breakers = Breakers::default();
         let publisher =
             Publisher::new(Arc::clone(&transport), &breakers, pool.clone(), &OUTBOX).await?;
         let publisher = publisher.attach_to(Worker::new(pool.clone(), &OUTBOX)?);
-        let attacher = worker::worker(
+        let worker = worker::worker(
             pool.clone(),
             self.store.clone(),
             &self.settings,
@@ -190,40 +192,44 @@ impl House {
         )?;
         let gate = Gate::new(pool.clone(), &self.settings);
         let lease = self.settings.lease.seconds;
-        let armer = task_consumer::run(pool.clone(), Arc::clone(&transport), lease, stop.clone());
-        parts.spawn(publisher.run(stop.clone()).map(drop));
-        parts.spawn(armer.map(drop));
-        parts.spawn(attacher.run(stop.clone()).map(drop));
-        parts.spawn(notify::watch(gate, transport, lease, stop.clone()).map(drop));
+        let consumer =
+            task_consumer::run(pool.clone(), Arc::clone(&transport), lease, stop.clone());
+        tasks.spawn(publisher.run(stop.clone()).map(drop));
+        tasks.spawn(consumer.map(drop));
+        tasks.spawn(worker.run(stop.clone()).map(drop));
+        tasks.spawn(notify::watch(gate, transport, lease, stop.clone()).map(drop));
         Ok(())
     }
 
-    /// Attaches the files of this job, or waits until ours has.
+    /// Attaches the files of a job, or waits until the service has.
     async fn attach(&self, action: &str, job: Uuid, bytes: usize) -> Result<()> {
         match action {
-            "ours" => self.settled(job).await,
+            "ours" => self.wait_until_attached(job).await,
             "bare" => bare::run(self, job, None).await,
             "calls" => bare::run(self, job, Some(bytes)).await,
-            other => bail!("{other} is no action"),
+            other => bail!("unknown action {other}"),
         }
     }
 
-    /// A row is PENDING until its last file is recorded.
-    async fn settled(&self, job: Uuid) -> Result<()> {
+    /// Waits until no row of the job is PENDING.
+    async fn wait_until_attached(&self, job: Uuid) -> Result<()> {
         let begun = Instant::now();
         let pending = "select exists (
             select from evidence.file_job_row where file_job_id = $1 and evidence_status = 'PENDING')";
         loop {
-            let asked = sqlx::query_scalar(pending).bind(job);
-            if !asked.fetch_one(&self.pool).await? {
+            let pending = sqlx::query_scalar(pending).bind(job);
+            if !pending.fetch_one(&self.pool).await? {
                 return Ok(());
             }
-            ensure!(begun.elapsed() < PATIENCE, "not every file is attached yet");
+            ensure!(
+                begun.elapsed() < TIMEOUT,
+                "timed out before every file was attached"
+            );
             tokio::time::sleep(Duration::from_millis(25)).await;
         }
     }
 
-    /// Each file was attached, and the journal has one attempt for it.
+    /// Checks that each file was attached in one attempt.
     async fn check(&self, job: Uuid, count: u64) -> Result<()> {
         let (attached, attempts): (i64, i64) = sqlx::query_as(
             "select count(*) filter (where a.attachment_status = 'ATTACHED'), count(t.artifact_id)
@@ -243,12 +249,12 @@ impl House {
 }
 
 fn ready(settings: &str) -> Result<()> {
-    say(&json!({ "event": "ready", "settings": settings }))?;
+    write_event(&json!({ "event": "ready", "settings": settings }))?;
     std::io::stdin().read_line(&mut String::new())?;
     Ok(())
 }
 
-fn say(line: &serde_json::Value) -> Result<()> {
+fn write_event(line: &serde_json::Value) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)

@@ -1,4 +1,4 @@
-//! The bare producer: the library's fastest, fed from memory, which looks at nothing but its confirmations.
+//! The bare producer: rdkafka's fastest, fed from memory, which only counts its confirmations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,9 +11,9 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, DeliveryResult, Producer, ProducerContext, ThreadedProducer};
 
-use crate::PATIENCE;
+use crate::TIMEOUT;
 
-/// What was confirmed, and what was not.
+/// Confirmed and failed messages.
 #[derive(Clone, Default)]
 pub struct Counts(Arc<[AtomicU64; 2]>);
 
@@ -40,7 +40,7 @@ pub fn producer(broker: &str) -> Result<ThreadedProducer<Counts>> {
     Ok(producer)
 }
 
-/// Sends all with the headers that ours has; how many seconds it took until the last was confirmed.
+/// Sends all messages with the publisher's headers; returns the seconds until the last was confirmed.
 pub fn run(producer: &ThreadedProducer<Counts>, topic: &str, payloads: &[String]) -> Result<f64> {
     let begun = Instant::now();
     for payload in payloads {
@@ -71,10 +71,16 @@ pub fn run(producer: &ThreadedProducer<Counts>, topic: &str, payloads: &[String]
     let counts = &producer.context().0;
     let all = payloads.len() as u64;
     while counts[0].load(Relaxed) + counts[1].load(Relaxed) < all {
-        ensure!(begun.elapsed() < PATIENCE, "not all are confirmed yet");
+        ensure!(
+            begun.elapsed() < TIMEOUT,
+            "timed out before all messages were confirmed"
+        );
         std::thread::sleep(Duration::from_micros(200));
     }
     let seconds = begun.elapsed().as_secs_f64();
-    ensure!(counts[1].load(Relaxed) == 0, "some were not confirmed");
+    ensure!(
+        counts[1].load(Relaxed) == 0,
+        "some messages were not confirmed"
+    );
     Ok(seconds)
 }

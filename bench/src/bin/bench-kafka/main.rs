@@ -1,8 +1,9 @@
-//! Kafka under the benchmark: our publisher, from the outbox to settled, or a bare producer that sends the same messages
+//! Kafka: the publisher, from the outbox until every message is settled, or a bare producer that sends the same messages
 //! from memory.
 //!
-//! Arguments: the broker's address, then the action. Either begins with everything at hand (rows in the outbox, payloads
-//! in memory, a topic of its own) and ends when the last message is confirmed; ours when the outbox is empty, too.
+//! Arguments: the broker's address, then the action. Each run starts with everything prepared (rows in the outbox,
+//! payloads in memory, its own topic) and ends when the last message is confirmed; for the publisher, when the outbox is
+//! empty, too.
 
 mod bare;
 
@@ -26,20 +27,20 @@ use serde_json::json;
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 
-/// As many as `serve` has by default would be more than one publisher uses.
+/// Fewer than the default of `serve`: one publisher does not use more.
 const CONNECTIONS: u32 = 10;
 const BULK: usize = 1_000;
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The services run in this process, and have the program's allocator.
+/// The allocator of the program, because services run in this process.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let broker = arguments.next().context("which broker?")?;
-    let action = arguments.next().context("which action?")?;
+    let broker = arguments.next().context("the broker is missing")?;
+    let action = arguments.next().context("the action is missing")?;
     let pool = pool(&std::env::var("DATABASE_URL")?).await?;
     if action == "setup" {
         let migrator = Migrator::new([postrider::migrations()]);
@@ -51,16 +52,16 @@ async fn main() -> Result<()> {
     let topic = format!("bench.{action}.{}", uuid::Uuid::new_v4().simple());
     let local = PostgresTransport::new(pool.clone())?;
     let transport = postrider_transports::kafka::transport(&broker, 1, local, Options::default());
-    // The topic, as the program makes it; nobody reads it.
+    // Creates the topic as the program does; it has no consumers.
     Transport::declare(&transport, &topic, "bench").await?;
-    let items = Items::of(bytes);
+    let items = Items::new(bytes);
     let seconds = match action.as_str() {
         "ours" => {
             fill(&pool, &topic, &items, count).await?;
             let worker = worker(&pool, Arc::new(transport)).await?;
             let (publisher, options) = (PublisherOptions::default(), WorkerOptions::default());
             ready(&format!(
-                "claims of {}, {} calls of {} messages at once, {CONNECTIONS} connections",
+                "claims of {}, {} calls of {} messages concurrently, {CONNECTIONS} connections",
                 options.batch, publisher.concurrency, publisher.batch
             ))?;
             ours(&pool, worker).await?
@@ -77,10 +78,10 @@ async fn main() -> Result<()> {
             })
             .await??
         }
-        other => bail!("{other} is no action"),
+        other => bail!("unknown action {other}"),
     };
     check(&broker, &topic, count).await?;
-    say(&json!({ "event": "done", "items": count, "seconds": seconds }))
+    write_event(&json!({ "event": "done", "items": count, "seconds": seconds }))
 }
 
 async fn pool(url: &str) -> Result<PgPool> {
@@ -93,8 +94,8 @@ async fn pool(url: &str) -> Result<PgPool> {
 
 async fn fill(pool: &PgPool, topic: &str, items: &Items, count: u64) -> Result<()> {
     let numbers: Vec<u64> = (0..count).collect();
-    for some in numbers.chunks(BULK) {
-        let messages = some
+    for chunk in numbers.chunks(BULK) {
+        let messages = chunk
             .iter()
             .map(|n| Message::new(topic, &items.item(*n)))
             .collect::<Result<Vec<_>, _>>()?;
@@ -108,7 +109,7 @@ async fn fill(pool: &PgPool, topic: &str, items: &Items, count: u64) -> Result<(
     Ok(())
 }
 
-/// As the program has it.
+/// The publisher as the program runs it.
 async fn worker(pool: &PgPool, transport: Arc<dyn Transport>) -> Result<Worker> {
     let breakers = Breakers::default();
     let publisher = Publisher::new(transport, &breakers, pool.clone(), &OUTBOX).await?;
@@ -119,7 +120,7 @@ async fn ours(pool: &PgPool, worker: Worker) -> Result<f64> {
     let stop = CancellationToken::new();
     let begun = Instant::now();
     let working = tokio::spawn(worker.run(stop.clone()));
-    // By the claim's index: without one, each look would read every page of what has gone.
+    // Uses the claim index: a sequential scan would read every dead row.
     let empty = "select not exists (
         select from postrider.outbox where finished_at is null order by due, id limit 1)";
     loop {
@@ -127,7 +128,10 @@ async fn ours(pool: &PgPool, worker: Worker) -> Result<f64> {
         if is_empty {
             break;
         }
-        ensure!(begun.elapsed() < PATIENCE, "the outbox is not empty yet");
+        ensure!(
+            begun.elapsed() < TIMEOUT,
+            "timed out before the outbox was empty"
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let seconds = begun.elapsed().as_secs_f64();
@@ -136,41 +140,41 @@ async fn ours(pool: &PgPool, worker: Worker) -> Result<f64> {
     Ok(seconds)
 }
 
-/// The broker has each message once.
+/// Checks that the broker has each message once.
 async fn check(broker: &str, topic: &str, count: u64) -> Result<()> {
     let (broker, topic) = (
         broker.trim_start_matches("kafka://").to_owned(),
         topic.to_owned(),
     );
-    let held = tokio::task::spawn_blocking(move || -> Result<i64> {
+    let stored = tokio::task::spawn_blocking(move || -> Result<i64> {
         let consumer: BaseConsumer = ClientConfig::new()
             .set("bootstrap.servers", broker)
             .create()?;
         let wait = Duration::from_secs(10);
         let metadata = consumer.fetch_metadata(Some(&topic), wait)?;
-        let topic_metadata = metadata.topics().first().context("the topic is there")?;
-        let mut held = 0;
+        let topic_metadata = metadata.topics().first().context("the topic is missing")?;
+        let mut stored = 0;
         for partition in topic_metadata.partitions() {
             let (low, high) = consumer.fetch_watermarks(&topic, partition.id(), wait)?;
-            held += high - low;
+            stored += high - low;
         }
-        Ok(held)
+        Ok(stored)
     })
     .await??;
     ensure!(
-        u64::try_from(held).is_ok_and(|held| held == count),
-        "the broker has {held} of {count} messages"
+        u64::try_from(stored).is_ok_and(|stored| stored == count),
+        "the broker has {stored} of {count} messages"
     );
     Ok(())
 }
 
 fn ready(settings: &str) -> Result<()> {
-    say(&json!({ "event": "ready", "settings": settings }))?;
+    write_event(&json!({ "event": "ready", "settings": settings }))?;
     std::io::stdin().read_line(&mut String::new())?;
     Ok(())
 }
 
-fn say(line: &serde_json::Value) -> Result<()> {
+fn write_event(line: &serde_json::Value) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)

@@ -1,8 +1,7 @@
-//! The bare loop: what somebody writes who needs none of the promises. It knows the payments from memory, claims and
-//! leases nothing, and looks at no result but errors.
+//! The bare loop, without any guarantees: payments from memory, no claims, no leases, no checks except for errors.
 //!
-//! The statements are those of the slice: the transport's own publication in the same batches, then for each payment
-//! lock, inbox with books and balance, acknowledgement and commit, then the call.
+//! The statements are those of the service: publication by the transport in the same batches, then for each payment lock,
+//! inbox with entries and balance, acknowledgement and commit, then the call.
 
 use std::sync::Arc;
 
@@ -26,19 +25,19 @@ const PUBLISHED: &str =
 
 const LOCK: &str = "select account_id, currency, balance::text from wallet.account where account_id = $1 for no key update";
 
-const TAKE_IN: &str = "
-with taken as (
+const DEDUCT: &str = "
+with accepted as (
     insert into wallet.inbox (uuid, message_id, account_id, amount, currency, status)
     values ($1, $2, $3, 12.50, 'USD', 'SUCCEED')
     on conflict (uuid) do nothing
     returning uuid, account_id, amount, currency),
-paid as (
-    update wallet.account a set balance = a.balance - t.amount from taken t where a.account_id = t.account_id),
-booked as (
+deducted as (
+    update wallet.account a set balance = a.balance - t.amount from accepted t where a.account_id = t.account_id),
+entries as (
     insert into wallet.entry (uuid, account_id, amount, currency, kind)
     select t.uuid, side.account_id, side.amount, t.currency, 'payment'
-    from taken t, lateral (values (t.account_id, - t.amount), ('system:payments', t.amount)) side(account_id, amount))
-select count(*) from taken";
+    from accepted t, lateral (values (t.account_id, - t.amount), ('system:payments', t.amount)) side(account_id, amount))
+select count(*) from accepted";
 
 const ACKNOWLEDGE: &str = "delete from postrider.delivery where id = $1";
 
@@ -77,7 +76,7 @@ pub async fn run(pool: &PgPool, wallet: &PgPool, base: &str) -> Result<()> {
             let (client, deliveries) = (client.clone(), Arc::clone(&deliveries));
             async move {
                 let delivery = deliveries.get(&payment.message).copied();
-                take_in(wallet, &payment, delivery).await?;
+                deduct(wallet, &payment, delivery).await?;
                 let path = format!("{base}/internal/requests/{}", payment.uuid);
                 let body = json!({ "status": "SUCCEED", "reason": null });
                 let answer = client.put(path).json(&body).send().await?;
@@ -111,13 +110,13 @@ async fn publish(transport: &PostgresTransport, pool: &PgPool, batch: &[Payment]
     Ok(())
 }
 
-async fn take_in(pool: &PgPool, payment: &Payment, delivery: Option<i64>) -> Result<()> {
+async fn deduct(pool: &PgPool, payment: &Payment, delivery: Option<i64>) -> Result<()> {
     let mut tx = pool.begin().await?;
     sqlx::query(LOCK)
         .bind(&payment.account)
         .fetch_one(&mut *tx)
         .await?;
-    sqlx::query(TAKE_IN)
+    sqlx::query(DEDUCT)
         .bind(payment.uuid)
         .bind(payment.message)
         .bind(&payment.account)

@@ -1,8 +1,8 @@
-//! Payments under the benchmark: our two sides over the Postgres transport, or a bare loop that does the same statements
-//! and the same HTTP call with as many connections.
+//! Payments: orchestrator and wallet over the Postgres transport, or a bare loop with the same statements and the same
+//! HTTP call on the same number of connections.
 //!
-//! Both begin with requests and outbox rows that are accepted and not published, in a database of their own, and end
-//! when every request is settled. Both call the same server: the routes of the slice on a socket of this process.
+//! Both start with accepted, unpublished requests in their own database, and end when every request is settled. Both call
+//! the same server: the routes of the service in this process.
 
 mod bare;
 
@@ -27,7 +27,7 @@ use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 use tokio_util::sync::CancellationToken;
 
-/// Connections to the database, and calls at once, of either.
+/// Connections to the database, and concurrent calls, of each.
 const CONNECTIONS: u32 = 16;
 const ACCOUNTS: i64 = 50;
 
@@ -51,15 +51,15 @@ impl FromRef<AppState> for Payments {
     }
 }
 
-/// The services run in this process, and have the program's allocator.
+/// The allocator of the program, because services run in this process.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    // Whoever can speak TLS must have chosen a provider, though nobody does here.
+    // The HTTP client needs a TLS provider, although nothing uses TLS here.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let action = std::env::args().nth(1).context("which action?")?;
+    let action = std::env::args().nth(1).context("the action is missing")?;
     let url = std::env::var("DATABASE_URL")?;
     let pool = pool(&url).await?;
     if action == "setup" {
@@ -77,19 +77,19 @@ async fn main() -> Result<()> {
     let wallet_pool = self::pool(&url).await?;
     let wallet = Wallet::new(wallet_pool.clone(), settings.callback.timeout);
     let base = serve(&pool, &wallet, &settings).await?;
-    say(
-        &json!({ "event": "ready", "settings": format!("{CONNECTIONS} connections and calls at once") }),
+    write_event(
+        &json!({ "event": "ready", "settings": format!("{CONNECTIONS} connections and concurrent calls") }),
     )?;
     std::io::stdin().read_line(&mut String::new())?;
     let begun = Instant::now();
     match action.as_str() {
         "ours" => ours(&pool, wallet, &settings, &base, count).await?,
         "bare" => bare::run(&pool, &wallet_pool, &base).await?,
-        other => bail!("{other} is no action"),
+        other => bail!("unknown action {other}"),
     }
     let seconds = begun.elapsed().as_secs_f64();
     check(&pool, count).await?;
-    say(&json!({ "event": "done", "items": count, "seconds": seconds }))
+    write_event(&json!({ "event": "done", "items": count, "seconds": seconds }))
 }
 
 async fn pool(url: &str) -> Result<PgPool> {
@@ -163,7 +163,7 @@ async fn ours(
         WorkerPool::new(pool),
         stop.clone(),
     );
-    let parts = (
+    let tasks = (
         tokio::spawn(publishing),
         tokio::spawn(listener.run(stop.clone())),
     );
@@ -180,12 +180,12 @@ async fn ours(
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     stop.cancel();
-    parts.0.await??;
-    parts.1.await??;
+    tasks.0.await??;
+    tasks.1.await??;
     Ok(())
 }
 
-/// Every payment was deducted once and its request knows.
+/// Checks that every payment was deducted once and its request is settled.
 async fn check(pool: &PgPool, count: i64) -> Result<()> {
     let (settled, entries): (i64, i64) = sqlx::query_as(
         "select (select count(*) from payments.request where status = 'SUCCEED'),
@@ -200,7 +200,7 @@ async fn check(pool: &PgPool, count: i64) -> Result<()> {
     Ok(())
 }
 
-fn say(line: &serde_json::Value) -> Result<()> {
+fn write_event(line: &serde_json::Value) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)

@@ -1,23 +1,23 @@
-//! The order that the harness gives to an adapter, in environment variables.
+//! The request of the harness to an adapter, in environment variables.
 
 use std::time::Duration;
 
-/// What kept an adapter from its work.
+/// Why an adapter failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A variable of the order is missing or unreadable.
-    #[error("the order needs {name}: start the adapter through the benchmark")]
-    Order {
+    /// A variable of the request is missing or invalid.
+    #[error("{name} is missing or invalid; start the adapter through the benchmark")]
+    InvalidRequest {
         /// The variable.
         name: &'static str,
     },
-    /// The harness is gone or does not read.
-    #[error("the harness cannot be reached")]
+    /// The harness ended or does not read.
+    #[error("can't reach the harness")]
     Harness(#[from] std::io::Error),
-    /// A line of the report could not be written as JSON.
-    #[error("the report cannot be written")]
+    /// An event can't be written as JSON.
+    #[error("can't write the report")]
     Report(#[from] serde_json::Error),
-    /// The queue that is measured returned an error.
+    /// The measured queue returned an error.
     #[error("the queue failed: {0}")]
     Queue(Box<dyn std::error::Error + Send + Sync>),
 }
@@ -32,7 +32,7 @@ impl Error {
 /// What to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Make the tables.
+    /// Create the tables.
     Setup,
     /// Enqueue with one commit per item.
     Singles,
@@ -40,48 +40,48 @@ pub enum Action {
     Grouped,
     /// Enqueue in bulk.
     Bulk,
-    /// Enqueue at a steady rate and say when each commit returned.
+    /// Enqueue at a steady rate and report when each commit returned.
     Produce,
     /// Handle items until told to stop.
     Work,
 }
 
-/// Whose settings to use.
+/// Which settings to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settings {
     /// What the library's documentation recommends for throughput.
     Best,
-    /// What a first-time user gets.
+    /// The library's defaults.
     Default,
 }
 
-/// The whole order.
+/// The request.
 #[derive(Debug, Clone)]
-pub struct Order {
+pub struct Request {
     /// What to do.
     pub action: Action,
-    /// Where the database is.
+    /// The URL of the database.
     pub url: String,
-    /// How many items.
+    /// The number of items.
     pub count: u64,
-    /// How large a payload is, in bytes of JSON; small values mean "no padding".
+    /// The size of a payload, in bytes of JSON; small values mean no padding.
     pub bytes: usize,
-    /// How many clients enqueue at once.
+    /// The number of concurrent clients.
     pub clients: usize,
-    /// Whose settings.
+    /// The settings.
     pub settings: Settings,
     /// Items per second of a steady producer.
     pub rate: u64,
-    /// How far in the future bulk items become due; zero is now.
+    /// Delay until bulk items become due.
     pub delay: Duration,
-    /// Whether a worker notes when each item started.
+    /// Does a worker record when each item started?
     pub timeline: bool,
-    /// A name that no other adapter process has.
+    /// A unique name of this adapter process.
     pub name: String,
 }
 
-impl Order {
-    /// Reads the order.
+impl Request {
+    /// Reads the request.
     pub fn from_env() -> Result<Self, Error> {
         let action = match std::env::args().nth(1).as_deref() {
             Some("setup") => Action::Setup,
@@ -90,7 +90,7 @@ impl Order {
             Some("bulk") => Action::Bulk,
             Some("produce") => Action::Produce,
             Some("work") => Action::Work,
-            _ => return Err(Error::Order { name: "an action" }),
+            _ => return Err(Error::InvalidRequest { name: "an action" }),
         };
         let settings = match text("BENCH_SETTINGS")?.as_str() {
             "best" => Settings::Best,
@@ -110,21 +110,23 @@ impl Order {
         })
     }
 
-    /// Whether the best settings are asked for.
+    /// Are the best settings requested?
     pub fn best(&self) -> bool {
         self.settings == Settings::Best
     }
 
-    /// How many connections the action needs at most.
+    /// The maximum number of connections that the action needs.
     pub fn connections(&self) -> u32 {
         u32::try_from(self.clients).unwrap_or(u32::MAX).max(1)
     }
 }
 
 fn text(name: &'static str) -> Result<String, Error> {
-    std::env::var(name).map_err(|_| Error::Order { name })
+    std::env::var(name).map_err(|_| Error::InvalidRequest { name })
 }
 
 fn number<T: std::str::FromStr>(name: &'static str) -> Result<T, Error> {
-    text(name)?.parse().map_err(|_| Error::Order { name })
+    text(name)?
+        .parse()
+        .map_err(|_| Error::InvalidRequest { name })
 }

@@ -1,4 +1,4 @@
-//! The picture: one panel a measure, one bar a system, drawn by hand into SVG.
+//! The SVG chart: one panel per measurement, one bar per system.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -8,15 +8,12 @@ use anyhow::Result;
 use crate::peer::OURS;
 use crate::results::{CALLS, Figure, LIMIT, PREPARED, Results};
 
-/// What is worth a panel, with its heading.
+/// The panels: measurement and heading.
 const PANELS: [(&str, &str); 8] = [
     ("drain/tiny/1", "Drain, tiny items, one process (items/s)"),
     ("drain/tiny/2", "Drain, tiny items, two processes (items/s)"),
     ("drain/1KB/1", "Drain, 1 KB (items/s)"),
-    (
-        "defaults/tiny/1",
-        "Drain with the settings of a first-time user (items/s)",
-    ),
+    ("defaults/tiny/1", "Drain with default settings (items/s)"),
     ("enqueue/single/8", "Single enqueue, 8 clients (items/s)"),
     ("enqueue/bulk", "Bulk enqueue (items/s)"),
     (
@@ -66,16 +63,16 @@ fn draw(results: &Results) -> String {
 }
 
 fn panel(body: &mut String, top: usize, heading: &str, bars: &[&Figure]) {
-    let most = bars.iter().map(|figure| figure.median).fold(1e-9, f64::max);
+    let max = bars.iter().map(|figure| figure.median).fold(1e-9, f64::max);
     let _ = writeln!(
         body,
         "<text x=\"8\" y=\"{}\" font-weight=\"bold\">{heading}</text>",
         top + 16
     );
-    for (place, figure) in bars.iter().enumerate() {
-        let y = top + HEAD - 8 + place * BAR;
+    for (index, figure) in bars.iter().enumerate() {
+        let y = top + HEAD - 8 + index * BAR;
         let room = (WIDTH - LABEL - 90) as f64;
-        let length = (figure.median / most * room).max(1.0);
+        let length = (figure.median / max * room).max(1.0);
         let colour = match figure.peer.as_str() {
             OURS => "#1f6f5c",
             LIMIT | PREPARED | CALLS => "#9aa0a6",
