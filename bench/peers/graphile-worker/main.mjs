@@ -2,7 +2,7 @@
 
 import { Logger, makeWorkerUtils, run as runWorker } from 'graphile-worker'
 import pg from 'pg'
-import { batches, order, produce, run, singles, work } from '../kit.mjs'
+import { batches, request, produce, run, singles, work } from '../kit.mjs'
 
 const logger = new Logger(() => (level, message) => {
   if (level === 'error') console.error(message)
@@ -10,7 +10,7 @@ const logger = new Logger(() => (level, message) => {
 const BULK = 1000
 
 const utilities = async (connections) => {
-  const pgPool = new pg.Pool({ connectionString: order.url, max: connections })
+  const pgPool = new pg.Pool({ connectionString: request.url, max: connections })
   // It asks for both handlers, on the pool and on each of its connections.
   pgPool.on('error', (error) => console.error(error))
   pgPool.on('connect', (client) => client.on('error', (error) => console.error(error)))
@@ -35,12 +35,12 @@ await run({
     await utils.release()
   },
   singles: async () => {
-    const utils = await utilities(order.clients)
+    const utils = await utilities(request.clients)
     await singles('addJob', (item) => utils.addJob('bench', item))
   },
   bulk: async () => {
     const utils = await utilities(1)
-    const runAt = order.delaySeconds ? new Date(Date.now() + order.delaySeconds * 1000) : undefined
+    const runAt = request.delaySeconds ? new Date(Date.now() + request.delaySeconds * 1000) : undefined
     await batches('addJobs of 1,000', BULK, (items) =>
       utils.addJobs(items.map((payload) => ({ identifier: 'bench', payload, runAt })))
     )
@@ -51,18 +51,18 @@ await run({
   },
   work: async () => {
     // A local queue makes a job wait for its fellows; for pick-up time its own advice is to leave it off.
-    const drain = order.best && !order.timeline
-    const preset = drain ? { worker: { ...best, connectionString: order.url } } : undefined
-    const words = drain
+    const drain = request.best && !request.timeline
+    const preset = drain ? { worker: { ...best, connectionString: request.url } } : undefined
+    const settings = drain
       ? 'concurrentJobs 1,000, localQueue 1,001, completeJobBatchDelay 0, 10 connections'
-      : order.best
+      : request.best
         ? 'concurrency 10, pollInterval default (LISTEN)'
         : 'run() with its defaults (concurrency 1)'
-    await work(words, async (started) => {
+    await work(settings, async (started) => {
       const runner = await runWorker({
-        connectionString: order.url,
+        connectionString: request.url,
         preset,
-        ...(order.best && !drain ? { concurrency: 10 } : {}),
+        ...(request.best && !drain ? { concurrency: 10 } : {}),
         logger,
         noHandleSignals: true,
         taskList: { bench: (payload) => { started(payload.n) } }

@@ -1,16 +1,16 @@
 // pg-boss, through its library: send, insert and work.
 
 import { PgBoss } from 'pg-boss'
-import { batches, order, produce, run, singles, work } from '../kit.mjs'
+import { batches, request, produce, run, singles, work } from '../kit.mjs'
 
 const BULK = 1000
 const QUEUE = 'bench'
 // NOTIFY is a property of the queue: for pick-up time there is one that has it.
 const QUICK = 'bench-notify'
-const queue = order.best && (order.timeline || order.action === 'produce') ? QUICK : QUEUE
+const queue = request.best && (request.timeline || request.action === 'produce') ? QUICK : QUEUE
 
 const boss = async (options) => {
-  const it = new PgBoss({ connectionString: order.url, supervise: false, schedule: false, ...options })
+  const it = new PgBoss({ connectionString: request.url, supervise: false, schedule: false, ...options })
   it.on('error', (error) => console.error(error))
   await it.start()
   return it
@@ -24,15 +24,15 @@ await run({
     await it.stop({ graceful: false })
   },
   singles: async () => {
-    const it = await boss({ max: order.clients })
+    const it = await boss({ max: request.clients })
     // All connections before the clock starts.
     const touch = () => it.getDb().executeSql('select pg_sleep(0.1)')
-    await Promise.all(Array.from({ length: order.clients }, touch))
+    await Promise.all(Array.from({ length: request.clients }, touch))
     await singles('send', (item) => it.send(QUEUE, item))
   },
   bulk: async () => {
     const it = await boss({ max: 1 })
-    const startAfter = order.delaySeconds || undefined
+    const startAfter = request.delaySeconds || undefined
     await batches('insert of 1,000', BULK, (items) =>
       it.insert(QUEUE, items.map((data) => ({ data, startAfter })))
     )
@@ -42,18 +42,18 @@ await run({
     await produce('send', (item) => it.send(queue, item))
   },
   work: async () => {
-    const words = order.best
-      ? order.timeline
+    const settings = request.best
+      ? request.timeline
         ? 'notify, batchSize 10, pollingIntervalSeconds 0.5'
         : 'batchSize 1,000, localConcurrency 2, burstWhenBatchFull, pollingIntervalSeconds 0.5'
       : 'work() with its defaults (batchSize 1, polls every 2 s)'
-    const options = order.best
-      ? order.timeline
+    const options = request.best
+      ? request.timeline
         ? { batchSize: 10, pollingIntervalSeconds: 0.5 }
         : { batchSize: 1000, localConcurrency: 2, burstWhenBatchFull: true, pollingIntervalSeconds: 0.5 }
       : {}
-    await work(words, async (started) => {
-      const it = await boss({ max: 10, useListenNotify: order.best && order.timeline })
+    await work(settings, async (started) => {
+      const it = await boss({ max: 10, useListenNotify: request.best && request.timeline })
       await it.work(queue, options, async (jobs) => {
         for (const job of jobs) started(job.data.n)
       })

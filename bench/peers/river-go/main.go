@@ -22,7 +22,7 @@ import (
 
 const bulk = 1000
 
-type order struct {
+type request struct {
 	action, url    string
 	count, rate    int
 	bytes, clients int
@@ -40,7 +40,7 @@ type Item struct {
 func (Item) Kind() string { return "bench" }
 
 type account struct {
-	order   order
+	request request
 	handled atomic.Uint64
 	sum     atomic.Uint64
 	first   atomic.Int64
@@ -50,7 +50,7 @@ type account struct {
 }
 
 func (a *account) started(n uint64) {
-	if a.order.timeline {
+	if a.request.timeline {
 		a.lock.Lock()
 		a.times = append(a.times, [2]uint64{n, uint64(time.Now().UnixMicro())})
 		a.lock.Unlock()
@@ -60,7 +60,7 @@ func (a *account) started(n uint64) {
 	if handled == 1 {
 		a.first.Store(time.Now().UnixMicro())
 	}
-	if handled == uint64(a.order.count) {
+	if handled == uint64(a.request.count) {
 		a.reached.Store(time.Now().UnixMicro())
 	}
 }
@@ -85,14 +85,14 @@ func main() {
 func number(name string) int {
 	value, err := strconv.Atoi(os.Getenv(name))
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "the order needs %s: start the adapter through the benchmark\n", name)
+		fmt.Fprintf(os.Stderr, "%s is missing or invalid; start the adapter through the benchmark\n", name)
 		os.Exit(1)
 	}
 	return value
 }
 
-func read() order {
-	return order{
+func read() request {
+	return request{
 		action:   os.Args[1],
 		url:      os.Getenv("DATABASE_URL"),
 		count:    number("BENCH_COUNT"),
@@ -162,7 +162,7 @@ func logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 }
 
-func singles(ctx context.Context, o order, pool *pgxpool.Pool) error {
+func singles(ctx context.Context, o request, pool *pgxpool.Pool) error {
 	client, err := inserter(pool, 0)
 	if err != nil {
 		return err
@@ -196,7 +196,7 @@ func singles(ctx context.Context, o order, pool *pgxpool.Pool) error {
 	return say(map[string]any{"event": "done", "items": o.count, "seconds": time.Since(begun).Seconds()})
 }
 
-func fill(ctx context.Context, o order, pool *pgxpool.Pool) error {
+func fill(ctx context.Context, o request, pool *pgxpool.Pool) error {
 	client, err := inserter(pool, 0)
 	if err != nil {
 		return err
@@ -224,7 +224,7 @@ func fill(ctx context.Context, o order, pool *pgxpool.Pool) error {
 	return say(map[string]any{"event": "done", "items": o.count, "seconds": took.Seconds()})
 }
 
-func produce(ctx context.Context, o order, pool *pgxpool.Pool) error {
+func produce(ctx context.Context, o request, pool *pgxpool.Pool) error {
 	// A client that notifies as often as a best worker fetches.
 	client, err := inserter(pool, time.Millisecond)
 	if err != nil {
@@ -245,8 +245,8 @@ func produce(ctx context.Context, o order, pool *pgxpool.Pool) error {
 	return say(map[string]any{"event": "done", "items": o.count, "times": times})
 }
 
-func work(ctx context.Context, o order, pool *pgxpool.Pool) error {
-	account := &account{order: o, times: [][2]uint64{}}
+func work(ctx context.Context, o request, pool *pgxpool.Pool) error {
+	account := &account{request: o, times: [][2]uint64{}}
 	workers := river.NewWorkers()
 	river.AddWorker(workers, &worker{account: account})
 	config := &river.Config{Logger: logger(), Workers: workers}
@@ -296,7 +296,7 @@ func work(ctx context.Context, o order, pool *pgxpool.Pool) error {
 	})
 }
 
-func padding(o order) string {
+func padding(o request) string {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 	state := uint32(0x9e3779b9)
 	pad := make([]byte, 0, o.bytes)
