@@ -18,12 +18,12 @@ impl Leases {
     ) -> Result<Self, sqlx::Error> {
         let mut leases = BTreeMap::new();
         for table in tables {
-            let held: Vec<(i64, String)> = sqlx::query_as(AssertSqlSafe(held_by(table)))
+            let leased: Vec<(i64, String)> = sqlx::query_as(AssertSqlSafe(leased_by(table)))
                 .bind(format!("%:{pid}"))
                 .fetch_all(pool)
                 .await?;
             let named = |(id, kind): (i64, String)| (id, service_of(table.name, &kind));
-            leases.insert(table.name, held.into_iter().map(named).collect());
+            leases.insert(table.name, leased.into_iter().map(named).collect());
         }
         Ok(Self(leases))
     }
@@ -50,23 +50,23 @@ impl Leases {
     ) -> Result<Self, sqlx::Error> {
         let mut left = BTreeMap::new();
         for table in tables {
-            let Some(held) = self.0.get(table.name).filter(|held| !held.is_empty()) else {
+            let Some(leased) = self.0.get(table.name).filter(|leased| !leased.is_empty()) else {
                 continue;
             };
-            let ids: Vec<i64> = held.iter().map(|(id, _)| *id).collect();
+            let ids: Vec<i64> = leased.iter().map(|(id, _)| *id).collect();
             let open: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(unfinished(table)))
                 .bind(ids)
                 .fetch_all(pool)
                 .await?;
-            let mut held = held.clone();
-            held.retain(|(id, _)| open.contains(id));
-            left.insert(table.name, held);
+            let mut leased = leased.clone();
+            leased.retain(|(id, _)| open.contains(id));
+            left.insert(table.name, leased);
         }
         Ok(Self(left))
     }
 }
 
-fn held_by(table: &WorkTable) -> String {
+fn leased_by(table: &WorkTable) -> String {
     let c = &table.columns;
     format!(
         "select t.{id}, {kind} from {name} t join postrider.worker w on w.id = t.{owner}
