@@ -23,7 +23,7 @@ pub enum Coalesced<T> {
 }
 
 impl<T> Coalesced<T> {
-    /// The result, whoever produced it.
+    /// The result, from this call or an earlier one.
     pub fn into_inner(self) -> T {
         match self {
             Self::Led(outcome) | Self::Joined(outcome) => outcome,

@@ -15,7 +15,7 @@ pub struct Guards {
     pub claim_only_unleased: bool,
     /// A claim takes what an expired lease holds.
     pub rescue_expired: bool,
-    /// An item that has lost `max_losses` workers is buried, and not handled again.
+    /// An item that has lost `max_losses` workers is marked dead and not handled again.
     pub losses_bounded: bool,
     /// No worker has two items at once that may have killed one.
     pub suspects_apart: bool,

@@ -118,8 +118,8 @@ impl<const W: usize, const N: usize> Protocol<W, N> {
 
     /// Asked where nothing but the poison kills.
     fn neighbours_spared(&self, world: &World<W, N>) -> bool {
-        let buried = |i: usize| world.now.rows[i].state == State::Dead(Cause::WorkerLost);
-        self.scenario.chaos || (0..N).all(|i| !buried(i) || self.scenario.poison == Some(i))
+        let marked_dead = |i: usize| world.now.rows[i].state == State::Dead(Cause::WorkerLost);
+        self.scenario.chaos || (0..N).all(|i| !marked_dead(i) || self.scenario.poison == Some(i))
     }
 
     fn attempts_bounded(&self, world: &World<W, N>) -> bool {

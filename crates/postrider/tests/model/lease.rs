@@ -27,9 +27,9 @@ impl<const W: usize, const N: usize> Protocol<W, N> {
         if worker.held[i].is_some() || !self.claimable(row) {
             return false;
         }
-        let beside_another =
+        let with_another =
             || (0..N).any(|j| worker.held[j].is_some() && Self::suspect(&world.now.rows[j]));
-        !self.guards.suspects_apart || !Self::suspect(row) || !beside_another()
+        !self.guards.suspects_apart || !Self::suspect(row) || !with_another()
     }
 
     /// Whether this worker may claim this item together with others.

@@ -71,7 +71,7 @@ fn each_guard_removed_is_caught() {
 fn the_search_goes_where_the_danger_is() {
     for (witness, place) in [
         (Witness::DoneAfterLoss, Place::Operator),
-        (Witness::Buried, Place::Poison),
+        (Witness::MarkedDead, Place::Poison),
         (Witness::TwoHolders, Place::Leases),
         (Witness::ForgottenClaim, Place::Leases),
         (Witness::RedrivenAndDone, Place::Operator),

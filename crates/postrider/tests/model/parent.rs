@@ -31,7 +31,7 @@ impl<const W: usize, const N: usize> Protocol<W, N> {
         }
     }
 
-    /// A worker has ended an item. Whoever never hears that its commit succeeded owes nothing.
+    /// A worker has settled an item. A worker that never learns that its commit succeeded owes nothing.
     pub fn owe_recount_by_worker(
         &self,
         world: &mut World<W, N>,
@@ -106,7 +106,7 @@ impl<const W: usize, const N: usize> Protocol<W, N> {
         self.scenario.family && self.guards.sweep && !world.now.job_follows_items()
     }
 
-    /// A crash of the server ends every open transaction; whoever lives begins it again.
+    /// A crash of the server ends every open transaction; surviving workers start theirs again.
     pub fn roll_back_recounts(&self, world: &mut World<W, N>) {
         let workers = world.workers.iter_mut().map(|worker| &mut worker.duty);
         for duty in workers.chain([&mut world.operator]) {

@@ -44,7 +44,7 @@ impl<const W: usize, const N: usize> Protocol<W, N> {
     fn handle(&self, world: &mut World<W, N>, i: usize) {
         while let Some(held) = world.workers[0].held[i] {
             let verdict = match held.step {
-                Step::GivingUp => Verdict::Bury,
+                Step::GivingUp => Verdict::MarkDead,
                 _ if self.scenario.poison == Some(i) => return self.kill_worker(world, 0),
                 Step::Fresh if !self.replies(world, i).is_empty() => {
                     self.act(world, 0, i, Reply::Yes);

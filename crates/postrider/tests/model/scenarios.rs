@@ -42,7 +42,7 @@ pub enum Place {
     Leases,
     /// One item with a long life, three workers, and an operator who cancels and redrives.
     Operator,
-    /// One item kills whoever handles it, and nothing else fails.
+    /// One item kills every worker that handles it, and nothing else fails.
     Poison,
     /// A service is called, with an operator in the way.
     Calls,
@@ -56,7 +56,7 @@ pub enum Place {
     ManyRescues,
     ManyCallers,
     BusyOperator,
-    CallBesideMessage,
+    CallWithMessage,
     RetriedFamily,
 }
 
@@ -78,7 +78,7 @@ impl Place {
         Place::ManyRescues,
         Place::ManyCallers,
         Place::BusyOperator,
-        Place::CallBesideMessage,
+        Place::CallWithMessage,
         Place::RetriedFamily,
     ];
 
@@ -96,7 +96,7 @@ impl Place {
             Place::ManyRescues => run::<2, 2>(RESCUED, guards, goal),
             Place::ManyCallers => run::<3, 1>(operated(one(Work::Call)), guards, goal),
             Place::BusyOperator => run::<2, 2>(operated(PLAIN), guards, goal),
-            Place::CallBesideMessage => run::<1, 2>(CALL_BESIDE_MESSAGE, guards, goal),
+            Place::CallWithMessage => run::<1, 2>(CALL_WITH_MESSAGE, guards, goal),
             Place::RetriedFamily => run::<2, 2>(family(RETRIED), guards, goal),
         }
     }
@@ -138,7 +138,7 @@ const RESCUED: Scenario<2> = Scenario {
     ..PLAIN
 };
 
-const CALL_BESIDE_MESSAGE: Scenario<2> = Scenario {
+const CALL_WITH_MESSAGE: Scenario<2> = Scenario {
     work: [Work::Call, Work::Message],
     ..operated(PLAIN)
 };

@@ -13,7 +13,7 @@ pub enum Verdict {
     Snooze,
     GiveBack,
     /// Said of an item that has lost too many workers.
-    Bury,
+    MarkDead,
 }
 
 /// More effects than this are as wrong as this many.
@@ -22,10 +22,10 @@ pub const TOO_MANY: u8 = 2;
 impl<const W: usize, const N: usize> Protocol<W, N> {
     /// What the handler can say after what it has seen.
     pub fn verdicts(&self, i: usize, step: Step) -> &'static [Verdict] {
-        use Verdict::{Bury, Dead, Done, GiveBack, Retry, Snooze};
+        use Verdict::{Dead, Done, GiveBack, MarkDead, Retry, Snooze};
         let scenario = &self.scenario;
         match (step, scenario.work[i]) {
-            (Step::GivingUp, _) => &[Bury],
+            (Step::GivingUp, _) => &[MarkDead],
             _ if scenario.poison == Some(i) => &[GiveBack],
             (Step::Fresh, Work::InDatabase) if !self.guards.recount_after_commit => &[],
             (Step::Fresh, Work::InDatabase) if !self.guards.effect_with_settle => {
@@ -81,7 +81,7 @@ impl<const W: usize, const N: usize> Protocol<W, N> {
             Verdict::Retry if exhausted => State::Dead(Cause::Exhausted),
             Verdict::Retry | Verdict::Snooze => State::Waiting,
             Verdict::GiveBack => State::Ready,
-            Verdict::Bury => State::Dead(Cause::WorkerLost),
+            Verdict::MarkDead => State::Dead(Cause::WorkerLost),
         };
         if said == Verdict::Done && self.commits_effect(i) {
             row.effects = (row.effects + 1).min(TOO_MANY);
@@ -114,7 +114,7 @@ impl<const W: usize, const N: usize> Protocol<W, N> {
         world.commit();
     }
 
-    /// An operator ends an unfinished item; whoever works on it finds its lease lost.
+    /// An operator ends an unfinished item; its worker finds the lease lost.
     pub fn cancel(&self, world: &mut World<W, N>, i: usize) {
         let row = &mut world.now.rows[i];
         self.end(row, State::Dead(Cause::Cancelled));

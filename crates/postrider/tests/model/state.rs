@@ -111,7 +111,7 @@ impl<const N: usize> Database<N> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Fresh,
-    /// The item has lost too many workers: it is buried and not handled.
+    /// The item has lost too many workers: it is marked dead and not handled.
     GivingUp,
     /// The other side (or the database) has it.
     Accepted,
@@ -198,7 +198,7 @@ pub struct World<const W: usize, const N: usize> {
     pub handled: [u8; N],
     /// *Ghost:* a lease changed a row that was not its own.
     pub trespassed: bool,
-    /// *Ghost:* whoever owed the parent a recount died first.
+    /// *Ghost:* the worker that owed the parent a recount died first.
     pub recount_lost: bool,
 }
 

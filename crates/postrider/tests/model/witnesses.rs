@@ -9,7 +9,7 @@ pub enum Witness {
     /// Everything is done, though a worker was lost on the way.
     DoneAfterLoss,
     /// An item has lost too many workers.
-    Buried,
+    MarkedDead,
     /// A worker lives on with a lease that another one has now.
     TwoHolders,
     /// A worker lives on with a lease that the server has forgotten.
@@ -34,7 +34,7 @@ impl<const W: usize, const N: usize> Protocol<W, N> {
         let all_done = || rows.iter().all(|row| row.state == State::Done);
         match witness {
             Witness::DoneAfterLoss => all_done() && rows.iter().any(|row| row.losses > 0),
-            Witness::Buried => rows
+            Witness::MarkedDead => rows
                 .iter()
                 .any(|row| row.state == State::Dead(Cause::WorkerLost)),
             Witness::TwoHolders => {

@@ -18,7 +18,7 @@ use crate::scale;
 use crate::stage::Stage;
 
 pub const LEASE: Duration = Duration::from_millis(600);
-/// So many cases at once, over all tests: they mostly wait for leases, but each has a dozen connections.
+/// Maximum number of concurrent cases over all tests: they mostly wait for leases, but each has a dozen connections.
 const AT_ONCE: usize = 10;
 static PLACES: Semaphore = Semaphore::const_new(AT_ONCE);
 

@@ -20,7 +20,7 @@ const WORKER_LOST: &str = "WORKER_LOST";
 pub struct Allowed {
     /// Failures that were not planned: a panic or an injected error inside a handler.
     pub unplanned: bool,
-    /// Outside effects repeated because two workers were between look-up and deed at once: one of them frozen.
+    /// Outside effects repeated because two workers were between lookup and call at once: one of them frozen.
     pub repeats: usize,
 }
 

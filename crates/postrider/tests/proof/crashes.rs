@@ -23,7 +23,7 @@ use crate::work::supervise;
 const LEASE: Duration = Duration::from_millis(1_500);
 const WORKERS: usize = 2;
 const PRODUCERS: usize = 2;
-/// After so many crashes everything is checked and a new cluster begins. A crash is mostly waiting: two clusters at a time.
+/// Number of crashes after which everything is checked and a new cluster starts. Crashes mostly wait, so two clusters run at a time.
 const CRASHES_PER_STAGE: usize = 100;
 const AT_ONCE: usize = 2;
 
@@ -56,7 +56,7 @@ async fn play(crashes: usize, dice: Dice) {
     .await;
 }
 
-/// Strikes a server so many times while producers and workers use it; then everything is checked and the server ends.
+/// Crashes a server this number of times while producers and workers use it; then checks everything and stops it.
 pub async fn under_load(
     mut server: Server,
     strikes: usize,
@@ -105,7 +105,7 @@ pub async fn under_load(
     server.postgres.take().unwrap().stop().await.unwrap();
 }
 
-/// Waits until more than so many effects are there; how many now.
+/// Waits until there are more effects than this; returns their number.
 async fn work_goes_on(pool: &PgPool, after: i64) -> i64 {
     eventually("work goes on", async || {
         let effects: i64 = sqlx::query_scalar(EFFECTS)

@@ -26,7 +26,7 @@ impl Dice {
         dice
     }
 
-    /// Choices of their own for a part of the scenario that runs beside others.
+    /// Independent choices for a part of the scenario that runs concurrently with others.
     pub fn split(&mut self) -> Self {
         Self(self.roll())
     }

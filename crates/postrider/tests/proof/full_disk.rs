@@ -106,7 +106,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily: whoever still has a file open there is not waited for.
+        // Lazily, without waiting for processes that still have files open there.
         let _ = Command::new("umount")
             .arg("-l")
             .arg(self.dir.path())

@@ -21,7 +21,7 @@ pub enum Told {
 #[derive(Debug, Clone)]
 pub struct Call {
     pub topic: String,
-    /// So many attempts fail by plan.
+    /// Number of attempts that fail by plan.
     pub fails: i32,
     /// The ordering key.
     pub lane: Option<String>,

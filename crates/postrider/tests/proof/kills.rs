@@ -18,9 +18,9 @@ use crate::stage::{Place, Stage, finished};
 const LEASE: Duration = Duration::from_millis(1_500);
 const WORKERS: usize = 4;
 const PRODUCERS: usize = 2;
-/// A stage is played on for so many kills, then everything is checked and the next one begins.
+/// Number of kills per round; then everything is checked and the next round starts.
 const KILLS_PER_STAGE: usize = 500;
-/// How many items of one worker can be between look-up and deed at once: four of each of five kinds, one rescued.
+/// How many items of one worker can be between lookup and call at once: four of each of five kinds, one rescued.
 const IN_HAND: usize = 21;
 
 const HOLDERS: &str = "

@@ -1,4 +1,4 @@
-//! The operators' part: many dead letters are redriven and archived piece by piece, by whoever leads, and every crash
+//! Operators' actions: many dead letters are redriven and archived in chunks by the current leader, and every crash
 //! point on that way meets every action.
 
 use std::os::unix::process::ExitStatusExt;
@@ -91,14 +91,14 @@ async fn ask(pool: &PgPool) {
         name: "somebody".to_owned(),
         reason: None,
     };
-    for (deed, kind) in [(AuditEntry::Redrive, EFFECT), (AuditEntry::Archive, PLAIN)] {
+    for (action, kind) in [(AuditEntry::Redrive, EFFECT), (AuditEntry::Archive, PLAIN)] {
         let filter = Filter {
             kind: Some(kind.to_owned()),
             ..Filter::default()
         };
         let order = OperationRequest {
             rate: Some(PER_SECOND),
-            ..OperationRequest::new(deed, filter)
+            ..OperationRequest::new(action, filter)
         };
         letters().submit(pool, &operator, &order).await.unwrap();
     }

@@ -20,7 +20,7 @@ const BY_SQL: &str = "select id from postrider.enqueue($1, $2::text::jsonb, dedu
 const BACKLOG: &str = "
     select count(*) from (select from postrider.outbox where finished_at is null limit 1000) unfinished";
 
-/// While so many items wait, producers wait, too: the faults should meet work, not a heap.
+/// Producers pause while more items than this wait, so that faults hit work in progress.
 const ENOUGH: i64 = 200;
 
 /// How a call is made.

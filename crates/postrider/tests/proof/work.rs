@@ -39,7 +39,7 @@ pub const INBOX: &str = "proof.inbox";
 /// A row that commits with the settling and with the request's entry in the ledger.
 pub const LEDGER: &str = "proof.ledger";
 
-/// So many attempts, and an item is dead.
+/// Number of attempts after which an item is dead.
 pub const MOST_ATTEMPTS: i32 = 4;
 /// The code of a failure by plan.
 pub const PLANNED: &str = "PLANNED";
@@ -51,7 +51,7 @@ const SOON: Duration = Duration::from_millis(50);
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct Task {
     pub key: String,
-    /// So many attempts fail.
+    /// Number of attempts that fail.
     pub fails: i32,
     /// How long an attempt takes.
     pub millis: u64,
@@ -164,7 +164,7 @@ async fn worker(
         let pool = own.clone();
         async move {
             let (task, verdict) = attempt(&item, outside).await?;
-            match take_in(&pool, &item, &task).await {
+            match handle_message(&pool, &item, &task).await {
                 Ok(()) => Ok(verdict),
                 Err(error) if error.is_transient() => Ok(Verdict::Snooze(SOON)),
                 Err(error) => Err(error.into()),
@@ -264,7 +264,7 @@ pub async fn write(
 }
 
 /// As a consumer of somebody else's messages does: inbox and effect in one transaction, the settling later.
-async fn take_in(pool: &PgPool, item: &Item, task: &Task) -> Result<()> {
+async fn handle_message(pool: &PgPool, item: &Item, task: &Task) -> Result<()> {
     let mut tx = pool.begin().await?;
     let inbox = Inbox::new("proof")?;
     match inbox.first_time(&mut tx, &task.key).await {
