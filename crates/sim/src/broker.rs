@@ -63,7 +63,7 @@ enum Answer {
 }
 
 impl SimulatedBroker {
-    /// A broker that misbehaves as this script says.
+    /// A broker with injected faults as this script says.
     #[must_use]
     pub fn new(script: FaultScript) -> Self {
         Self {

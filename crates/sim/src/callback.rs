@@ -42,7 +42,7 @@ pub struct CallbackProxy {
 }
 
 impl CallbackProxy {
-    /// A proxy that misbehaves as this script says.
+    /// A proxy with injected faults as this script says.
     pub fn new(script: FaultScript) -> Result<Self, reqwest::Error> {
         let client = reqwest::Client::builder().timeout(FORWARD_TIMEOUT);
         Ok(Self {

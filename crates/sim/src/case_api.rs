@@ -95,7 +95,7 @@ enum Answer {
 }
 
 impl SimulatedCaseApi {
-    /// A Case API that misbehaves as this script says.
+    /// A Case API with injected faults as this script says.
     #[must_use]
     pub fn new(script: FaultScript) -> Self {
         Self {

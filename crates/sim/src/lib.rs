@@ -1,7 +1,7 @@
 //! Simulated outside parties for tests, `postrider sim` and `postrider demo`.
 //!
 //! Each party speaks HTTP like the real one, keeps everything in memory, records every call, asks for no token and
-//! misbehaves as its [`FaultScript`] says:
+//! fails as its [`FaultScript`] says:
 //!
 //! - [`broker`]: the trading broker of the orders service
 //! - [`case_api`]: the Case API of the evidence service

@@ -32,7 +32,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// A receiver that misbehaves as this script says.
+    /// A receiver with injected faults as this script says.
     #[must_use]
     pub fn new(script: FaultScript) -> Self {
         Self {

@@ -52,7 +52,7 @@ pub struct SimulatedStages {
 }
 
 impl SimulatedStages {
-    /// Stages that ground in this vocabulary and misbehave as this script says.
+    /// Stages that ground in this vocabulary and fail as this script says.
     #[must_use]
     pub fn new(vocabulary: Vocabulary, script: FaultScript) -> Self {
         Self {

@@ -88,9 +88,9 @@ impl Page {
     }
 
     /// Runs an action that navigates, and waits until the new page is loaded.
-    async fn and_load(&self, deed: impl AsyncFnOnce()) {
+    async fn and_load(&self, action: impl AsyncFnOnce()) {
         let before = self.loads();
-        deed().await;
+        action().await;
         within(CALL_TIMEOUT, "the page is loaded", async || {
             (self.loads() > before).then_some(())
         })
@@ -225,11 +225,11 @@ impl Page {
     /// All errors of the page since it was opened.
     pub fn errors(&self) -> Vec<String> {
         let events = self.pipe.events(&self.session);
-        events.iter().filter_map(trouble).collect()
+        events.iter().filter_map(error_text).collect()
     }
 }
 
-fn trouble(event: &Value) -> Option<String> {
+fn error_text(event: &Value) -> Option<String> {
     let of = &event["params"];
     match event["method"].as_str()? {
         "Runtime.exceptionThrown" => Some(of["exceptionDetails"].to_string()),

@@ -1,7 +1,7 @@
 //! The checker: compares what callers were told with what happened, from plain logs.
 //!
 //! `ok` means exactly one effect, unknown means none or one, failed means none; never two. It reads the harness's own
-//! journal, the logs without constraints, the outside world's deeds, and the engine's records as far as they must
+//! journal, the logs without constraints, the calls that the outside server received, and the engine's records as far as they must
 //! explain the rest.
 
 use std::collections::{BTreeMap, HashMap};
@@ -45,7 +45,7 @@ struct Evidence {
     completions: HashMap<i64, usize>,
     rows: HashMap<String, Row>,
     ledger: HashMap<String, String>,
-    deeds: HashMap<String, Vec<String>>,
+    outside_calls: HashMap<String, Vec<String>>,
 }
 
 #[derive(Debug, sqlx::FromRow)]
@@ -168,7 +168,7 @@ impl Evidence {
         let mut evidence = Self {
             rows: rows.into_iter().map(|row| (row.key.clone(), row)).collect(),
             ledger: ledger.into_iter().collect(),
-            deeds: outside.deeds(),
+            outside_calls: outside.outside_calls(),
             ..Self::default()
         };
         for (n, key, item) in business {
@@ -194,7 +194,7 @@ impl Evidence {
     fn nothing_from_nowhere(&self, journal: &Journal, wrong: &mut Vec<String>) {
         let keys = self.business.keys().chain(self.effects.keys());
         let keys = keys.chain(self.rows.keys()).chain(self.ledger.keys());
-        for key in keys.chain(self.deeds.keys()) {
+        for key in keys.chain(self.outside_calls.keys()) {
             if !journal.calls.contains_key(key) {
                 wrong.push(format!("{key}: nobody asked for it"));
             }
@@ -256,9 +256,12 @@ impl Case<'_> {
         let mut say = |what: String| wrong.push(format!("{key} ({call:?}): {what}"));
         let business = evidence.business.get(*key).map_or(0, Vec::len);
         let effects = evidence.effects.get(*key).map_or(&[][..], Vec::as_slice);
-        let deeds = evidence.deeds.get(*key).map_or(&[][..], Vec::as_slice);
+        let outside_calls = evidence
+            .outside_calls
+            .get(*key)
+            .map_or(&[][..], Vec::as_slice);
         let row = evidence.rows.get(*key);
-        let traces = business + effects.len() + deeds.len() + usize::from(row.is_some());
+        let traces = business + effects.len() + outside_calls.len() + usize::from(row.is_some());
         if call.told == Told::Failed || (call.told == Told::Unknown && traces == 0) {
             if traces > 0 || evidence.ledger.contains_key(*key) {
                 say(format!(
@@ -270,12 +273,12 @@ impl Case<'_> {
         if business > 1 {
             say(format!("{business} rows of business"));
         }
-        if deeds.windows(2).any(|pair| pair[0] != pair[1]) {
+        if outside_calls.windows(2).any(|pair| pair[0] != pair[1]) {
             say(format!(
-                "the outside effect came under different ids: {deeds:?}"
+                "the outside effect came under different ids: {outside_calls:?}"
             ));
         }
-        report.repeats += deeds.len().saturating_sub(1);
+        report.repeats += outside_calls.len().saturating_sub(1);
 
         let count = |step: &str| effects.iter().filter(|e| e.step == step).count();
         let (done, died, failed) = (count("done"), count("died"), count("failed"));
@@ -309,7 +312,7 @@ impl Case<'_> {
                     say(format!("the group {group} had {effects} effects"));
                 }
             }
-        } else if !dead && deeds.is_empty() {
+        } else if !dead && outside_calls.is_empty() {
             say("it is done, but the outside effect never came".to_owned());
         }
         if call.topic == LEDGER {
@@ -344,7 +347,14 @@ impl Case<'_> {
     fn item(&self) -> Option<i64> {
         let business = self.evidence.business.get(self.key).map(|rows| rows[0].1);
         let row = self.evidence.rows.get(self.key).map(|row| row.id);
-        let told = || self.evidence.deeds.get(self.key)?.first()?.parse().ok();
+        let told = || {
+            self.evidence
+                .outside_calls
+                .get(self.key)?
+                .first()?
+                .parse()
+                .ok()
+        };
         business.or(row).or_else(told)
     }
 

@@ -12,13 +12,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::AbortOnDropHandle;
 
 /// What was done for each key: the ids that came with it, in order.
-type Deeds = HashMap<String, Vec<String>>;
+type OutsideCalls = HashMap<String, Vec<String>>;
 
 /// The other side, listening in the test's process.
 #[derive(Debug)]
 pub struct Outside {
     pub address: SocketAddr,
-    deeds: Arc<Mutex<Deeds>>,
+    outside_calls: Arc<Mutex<OutsideCalls>>,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -26,8 +26,8 @@ impl Outside {
     pub async fn start() -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let deeds = Arc::<Mutex<Deeds>>::default();
-        let shared = Arc::clone(&deeds);
+        let outside_calls = Arc::<Mutex<OutsideCalls>>::default();
+        let shared = Arc::clone(&outside_calls);
         let task = tokio::spawn(async move {
             loop {
                 if let Ok((stream, _)) = listener.accept().await {
@@ -37,27 +37,30 @@ impl Outside {
         });
         Self {
             address,
-            deeds,
+            outside_calls,
             _task: AbortOnDropHandle::new(task),
         }
     }
 
-    pub fn deeds(&self) -> Deeds {
-        self.deeds.lock().unwrap().clone()
+    pub fn outside_calls(&self) -> OutsideCalls {
+        self.outside_calls.lock().unwrap().clone()
     }
 }
 
-async fn serve(stream: TcpStream, deeds: Arc<Mutex<Deeds>>) {
+async fn serve(stream: TcpStream, outside_calls: Arc<Mutex<OutsideCalls>>) {
     let (read, mut write) = stream.into_split();
     let mut lines = BufReader::new(read).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         let words: Vec<&str> = line.split(' ').collect();
         let answer = match words[..] {
-            ["ask", key] if deeds.lock().unwrap().contains_key(key) => "yes\n",
+            ["ask", key] if outside_calls.lock().unwrap().contains_key(key) => "yes\n",
             ["ask", _] => "no\n",
             ["do", key, id] => {
-                let mut deeds = deeds.lock().unwrap();
-                deeds.entry(key.to_owned()).or_default().push(id.to_owned());
+                let mut outside_calls = outside_calls.lock().unwrap();
+                outside_calls
+                    .entry(key.to_owned())
+                    .or_default()
+                    .push(id.to_owned());
                 "done\n"
             }
             _ => "what?\n",

@@ -15,9 +15,9 @@ fn shell(script: &str) -> Program {
 
 #[tokio::test]
 async fn output_and_exit_code_are_collected() {
-    let mut program = shell("echo $GREETING; echo trouble >&2; exit 3");
+    let mut program = shell("echo $GREETING; echo problem >&2; exit 3");
     assert_eq!(program.line_with("hell").await, "hello");
-    assert_eq!(program.line_with("trouble").await, "trouble");
+    assert_eq!(program.line_with("problem").await, "problem");
     assert_eq!(program.wait().await.code(), Some(3));
 }
 
