@@ -27,9 +27,10 @@ verify: setup ## run the long crash tests, for hours (docs/verification.md)
 	POSTRIDER_STORM=10000 POSTRIDER_TEST_EVIDENCE=1000 $(CARGO) test --locked -p postrider-cli --test program -- payments_storm evidence_crashes
 	POSTRIDER_PROOF=long $(CARGO) test --locked -p postrider --test proof -- --show-output
 
-check: ## check formatting and lints
+check: ## check formatting, lints and documentation
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 
 deny: ## check licences, banned crates and sources of dependencies (needs cargo-deny)
 	$(CARGO) deny check licenses bans sources

@@ -4,7 +4,30 @@ use crate::{files, read, with_ending};
 
 /// Words and phrases that were retired, in lower case. An underscore, a hyphen and a capital letter inside a name count as
 /// a space, so that `take_in` and `TakeIn` match "take in".
-const RETIRED: &[&str] = &["is had"];
+const RETIRED: &[&str] = &[
+    "deeds",
+    "maniest",
+    "is had",
+    "be had",
+    "laid to rest",
+    "mend",
+    "mends",
+    "mended",
+    "mending",
+    "sign of life",
+    "signs of life",
+    "call backs",
+    "doorkeeper",
+    "purse",
+    "glance",
+    "buried",
+    "stands so",
+    "comes to nothing",
+    "misbehave",
+    "taking in",
+    "called back",
+    "hire",
+];
 
 /// Names on the wire that keep an old word: they are part of the API, the schema or the configuration.
 const WIRE_NAMES: &[&str] = &["postrider_taken_in_total"];
