@@ -274,7 +274,12 @@ async fn walk(fixture: &Fixture) {
     let letter = &dead["items"][0];
     let (table, id) = (letter["work_table"].as_str().unwrap(), &letter["id"]);
     fixture
-        .picture("dead-letter", &format!("/dead/{table}/{id}"), DESKTOP, false)
+        .picture(
+            "dead-letter",
+            &format!("/dead/{table}/{id}"),
+            DESKTOP,
+            false,
+        )
         .await;
     let aborted = fixture
         .serving

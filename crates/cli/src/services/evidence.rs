@@ -47,7 +47,8 @@ pub(super) fn tasks(resources: &Resources, config: &Config) -> Result<Vec<Task>,
         .map_err(|e| Failure::caused(Exit::Config, "notifications can't be sent", &e))?;
     let transport = Arc::clone(&resources.transport);
     let lease = settings.lease.seconds;
-    let armer = task_consumer::run(pool.clone(), Arc::clone(&transport), lease, stop.clone());
+    let task_consumer =
+        task_consumer::run(pool.clone(), Arc::clone(&transport), lease, stop.clone());
     let watch = notify::watch(gate, Arc::clone(&transport), lease, stop.clone());
     let deliver = notify::deliver(deliverer, transport, lease, stop.clone());
     // Twice the upload timeout: no upload can take that long.
@@ -55,7 +56,7 @@ pub(super) fn tasks(resources: &Resources, config: &Config) -> Result<Vec<Task>,
     let sweep = cleaning::sweep(pool.clone(), store.clone(), orphaned_after, stop.clone());
     let prune = cleaning::prune(pool.clone(), config.retention.attempts, stop.clone());
     Ok(vec![
-        Task::new(Role::Worker, armer),
+        Task::new(Role::Worker, task_consumer),
         Task::new(
             Role::Worker,
             worker.with_pool(&resources.worker_pool).run(stop.clone()),

@@ -1,4 +1,4 @@
-//! The receiving end.
+//! Receiving and settling deliveries.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::{Message, TransportError};
 use crate::runtime::Verdict;
 
-/// The right to settle one delivery. Not `Clone`, consumed by settling; dropping it means that the message comes again,
-/// though not before its lease has run out.
+/// The right to settle one delivery. Not `Clone`, consumed by settling. If it is dropped, the message is redelivered when
+/// its lease expires.
 #[derive(Debug)]
 pub struct Receipt {
     number: u64,
@@ -19,7 +19,7 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// For transports: a number by which the consumer finds the delivery again, and a way to hear that it was dropped.
+    /// For transports: a number that identifies the delivery, and a channel that reports if the receipt is dropped.
     #[must_use]
     pub const fn new(number: u64, dropped: UnboundedSender<u64>) -> Self {
         Self {
@@ -28,7 +28,7 @@ impl Receipt {
         }
     }
 
-    /// For transports: that number, when the delivery is settled.
+    /// For transports: the delivery's number, when it is settled.
     #[must_use]
     pub fn redeem(mut self) -> u64 {
         self.dropped = None;
@@ -39,70 +39,70 @@ impl Receipt {
 impl Drop for Receipt {
     fn drop(&mut self) {
         if let Some(dropped) = self.dropped.take() {
-            // Without a consumer there is nobody to tell.
+            // The consumer may be gone already.
             let _ = dropped.send(self.number);
         }
     }
 }
 
-/// A message in a consumer's hands.
+/// A message delivered to a consumer.
 #[derive(Debug)]
 pub struct Delivery {
     /// The message.
     pub message: Message,
     /// Failed attempts of this group before this one.
     pub attempts: u32,
-    /// May this message have been in a consumer's hands before?
+    /// Whether this message may have been delivered before.
     pub redelivered: bool,
-    /// What to settle it with.
+    /// The right to settle it.
     pub receipt: Receipt,
 }
 
-/// What settling did.
+/// What settling a delivery did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// As asked.
+    /// It was settled as requested.
     Settled,
-    /// Given up: it is a dead letter now.
+    /// It is a dead letter now.
     Dead,
-    /// The delivery had gone to another consumer: nothing was changed, and it comes or came again.
+    /// The delivery had gone to another consumer: nothing was changed.
     Lost,
 }
 
-/// Receives for one group. Closing it gives back what it holds, at no cost to any message.
+/// Receives for one group. Closing it returns what it holds; no attempts are spent.
 pub trait Consumer: Send + Sync + fmt::Debug {
-    /// Up to `max` deliveries; waits up to `wait` for the first. None while as many are held as the prefetch allows.
+    /// Up to `max` deliveries; waits up to `wait` for the first. None while the prefetch limit is reached.
     ///
-    /// The future may be dropped at any moment: no delivery is lost with it.
+    /// The future may be dropped at any time without losing a delivery.
     fn receive(
         &self,
         max: usize,
         wait: Duration,
     ) -> BoxFuture<'_, Result<Vec<Delivery>, TransportError>>;
 
-    /// Settles each delivery by its verdict; the subscription's policy bounds the attempts. One fate each, in order.
+    /// Settles each delivery by its verdict; the subscription's policy bounds the attempts. One result each, in order.
     fn settle(
         &self,
         batch: Vec<(Receipt, Verdict)>,
     ) -> BoxFuture<'_, Result<Vec<Fate>, TransportError>>;
 
-    /// Marks deliveries as done in the caller's transaction: the effect and the acknowledgement commit together, and no
-    /// inbox is needed. On any error roll back; the messages come again.
+    /// Acknowledges deliveries in the caller's transaction: the effect and the acknowledgement commit together, and no
+    /// inbox is needed. On any error, roll back; the messages are redelivered.
     ///
-    /// Only where [`Consumer::shares`] says yes.
+    /// Only if [`Consumer::shares`] returns true.
     fn settle_in<'a>(
         &'a self,
         transaction: &'a mut PgConnection,
         receipts: Vec<Receipt>,
     ) -> BoxFuture<'a, Result<(), TransportError>>;
 
-    /// Do deliveries live in the very database that this pool leads to?
+    /// Whether deliveries live in the database of this pool.
     fn shares<'a>(&'a self, pool: &'a PgPool) -> BoxFuture<'a, Result<bool, TransportError>>;
 
-    /// How many deliveries are held unsettled.
+    /// Number of unsettled deliveries.
     fn held(&self) -> usize;
 
-    /// Gives back what is held and ends.
+    /// Returns unsettled deliveries to the transport and ends.
     fn close(self: Box<Self>) -> BoxFuture<'static, Result<(), TransportError>>;
 }
 
@@ -112,7 +112,7 @@ impl dyn Consumer + '_ {
         self.settle_one(receipt, Verdict::Done).await
     }
 
-    /// Has one delivery come again after this long; no attempt is spent.
+    /// Has one delivery redelivered after this delay; no attempt is spent.
     pub async fn nack(&self, receipt: Receipt, after: Duration) -> Result<Fate, TransportError> {
         self.settle_one(receipt, Verdict::Snooze(after)).await
     }

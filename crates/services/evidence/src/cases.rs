@@ -1,8 +1,8 @@
-//! The Case API, as the worker sees it: files are put under their case and artifact ids, once each.
+//! The Case API: files are put under their case and artifact ids, once each.
 //!
-//! The artifact's id is the same at every attempt, so a file that arrived although nobody heard the answer is not
-//! attached a second time: the API says 409, or the same 2xx again, and both count as attached. For an API that can't
-//! tell, it is asked before a repeat.
+//! The artifact's id is the same at every attempt, so a file that arrived although its response was lost isn't attached a
+//! second time: the API responds with 409 or the same 2xx again, and both count as attached. For an API whose PUT isn't
+//! idempotent, the worker looks the artifact up before it repeats a call.
 
 mod http;
 mod paper;
@@ -19,32 +19,32 @@ pub use paper::PaperCases;
 
 use crate::model::Code;
 
-/// The way to the cases.
+/// A Case API.
 pub trait CaseApi: Send + Sync + 'static {
     /// Its name in logs.
     fn name(&self) -> &'static str;
 
-    /// Attaches a file to a case. Well if the case has it, now or since before.
+    /// Attaches a file to a case. Succeeds if the case has it, from now or before.
     fn attach(&self, upload: Upload) -> BoxFuture<'_, Result<(), Refusal>>;
 
-    /// Has the case got this artifact?
+    /// Whether the case has this artifact.
     fn look_up(&self, case: Uuid, artifact: Uuid) -> BoxFuture<'_, Result<bool, Refusal>>;
 }
 
-/// A file on its way.
+/// A file to attach.
 #[derive(Debug)]
 pub struct Upload {
     /// The case.
     pub case_id: Uuid,
-    /// The artifact: the same at every attempt.
+    /// The artifact; the same at every attempt.
     pub artifact_id: Uuid,
     /// The name to attach it under.
     pub file_name: String,
     /// Its media type.
     pub file_type: Option<String>,
-    /// Of its content, in hexadecimal.
+    /// SHA-256 of its content, in hexadecimal.
     pub sha256: String,
-    /// Of its content.
+    /// Size of its content.
     pub size: u64,
     /// The content.
     pub content: Content,
@@ -54,7 +54,7 @@ pub struct Upload {
 pub enum Content {
     /// In memory.
     Whole(Bytes),
-    /// Piece by piece.
+    /// In chunks.
     Pieces(BoxStream<'static, Result<Bytes, std::io::Error>>),
 }
 
@@ -67,38 +67,38 @@ impl std::fmt::Debug for Content {
     }
 }
 
-/// A call that attached nothing, as far as we know.
+/// A call that attached nothing, as far as is known.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{}: {message}", code.as_str())]
 pub struct Refusal {
-    /// Why.
+    /// The error code.
     pub code: Code,
-    /// In words.
+    /// The error message.
     pub message: String,
-    /// When to come again, if the API said so.
+    /// When to retry, if the API said so.
     pub retry_after: Option<Duration>,
-    /// What it shows about the API itself.
+    /// What it says about the API's availability.
     pub shows: breaker::Outcome,
 }
 
 impl Refusal {
-    /// An answer that is no success.
+    /// A response other than success.
     #[must_use]
     pub fn status(status: u16, retry_after: Option<Duration>) -> Self {
         Self {
-            code: Code::of_status(status),
-            message: format!("the Case API answered with status {status}"),
+            code: Code::from_status(status),
+            message: format!("the Case API responded with status {status}"),
             retry_after,
             shows: breaker::Outcome::from_status(status),
         }
     }
 
-    /// No answer at all.
+    /// No response at all.
     #[must_use]
     pub fn lost(code: Code, message: impl std::fmt::Display) -> Self {
         Self {
             code,
-            message: format!("the Case API gave no answer: {message}"),
+            message: format!("the Case API did not respond: {message}"),
             retry_after: None,
             shows: breaker::Outcome::Unavailable,
         }

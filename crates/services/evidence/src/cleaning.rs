@@ -1,7 +1,7 @@
-//! Periodic work: old lines of the journal and files that no job knows are let go.
+//! Periodic cleanup: old attempts, and files without a job.
 //!
-//! An upload writes its files before its job commits. A crash in between leaves files that nobody will ever name; they
-//! are found by the job id in their key, and only once they are old enough that no upload can still be under way.
+//! An upload writes its files before its job commits. A crash in between leaves orphaned files; they are found by the job
+//! id in their key, once they are old enough that no upload can still be in progress.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,82 +16,86 @@ use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{ingest::PREFIX, store::journal, store::submit};
+use crate::{ingest::PREFIX, store::attempts, store::submit};
 
-/// How often the store is searched for files of no job.
-const SEARCH: Duration = Duration::from_secs(3_600);
+/// Interval between two searches for orphaned files.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(3_600);
 
-/// Jobs per question to the database.
-const PIECE: usize = 500;
+/// Jobs per query.
+const CHUNK_SIZE: usize = 500;
 
-/// How often the journal of attempts is looked through.
-const PRUNE: Duration = Duration::from_secs(600);
+/// Interval between two prunings of the attempt log.
+const PRUNE_INTERVAL: Duration = Duration::from_secs(600);
 
-/// Lines per statement: short transactions.
-const LINES: u32 = 5_000;
+/// Attempts per statement, to keep transactions short.
+const PRUNE_BATCH: u32 = 5_000;
 
-/// No line goes sooner: the doctor compares counters with the journal a week back.
-const LEAST: Duration = Duration::from_secs(8 * 24 * 3_600);
+/// Minimum retention: the doctor compares counts with the attempt log of a week.
+const MIN_RETENTION: Duration = Duration::from_secs(8 * 24 * 3_600);
 
-/// Lets go of the journal of jobs that are closed for this long, until the stop; one process at a time does it.
-pub async fn prune(pool: PgPool, keep: Duration, stop: CancellationToken) -> Result<(), Error> {
-    let periodic = Periodic::new("evidence.journal", PRUNE);
+/// Prunes the attempt log until `stop`, in one process at a time.
+pub async fn prune(
+    pool: PgPool,
+    retention: Duration,
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    let periodic = Periodic::new("evidence.journal", PRUNE_INTERVAL);
     run_periodic(pool.clone(), periodic, stop, |_| {
         let pool = pool.clone();
-        async move { prune_once(&pool, keep).await.map(drop) }
+        async move { prune_once(&pool, retention).await.map(drop) }
     })
     .await
 }
 
-/// Removes every line of a job that is closed for this long (eight days at least); says how many.
-pub async fn prune_once(pool: &PgPool, keep: Duration) -> Result<u64, sqlx::Error> {
-    let mut gone = 0;
+/// Deletes the attempts of jobs that have been closed for this long (at least eight days); returns their number.
+pub async fn prune_once(pool: &PgPool, retention: Duration) -> Result<u64, sqlx::Error> {
+    let mut deleted = 0;
     loop {
-        let piece = journal::prune(pool, keep.max(LEAST), LINES).await?;
-        gone += piece;
-        if piece < u64::from(LINES) {
-            tracing::debug!(gone, "old attempts were let go");
-            return Ok(gone);
+        let batch = attempts::prune(pool, retention.max(MIN_RETENTION), PRUNE_BATCH).await?;
+        deleted += batch;
+        if batch < u64::from(PRUNE_BATCH) {
+            tracing::debug!(deleted, "old attempts deleted");
+            return Ok(deleted);
         }
     }
 }
 
-/// Lets go of orphaned files, until the stop; one process at a time does it.
+/// Deletes orphaned files until `stop`, in one process at a time.
 pub async fn sweep(
     pool: PgPool,
     store: Store,
-    after: Duration,
+    min_age: Duration,
     stop: CancellationToken,
 ) -> Result<(), Error> {
-    let periodic = Periodic::new("evidence.orphans", SEARCH);
+    let periodic = Periodic::new("evidence.orphans", SWEEP_INTERVAL);
     run_periodic(pool.clone(), periodic, stop, |_| {
         let (pool, store) = (pool.clone(), store.clone());
-        async move { sweep_once(&pool, &store, after).await.map(drop) }
+        async move { sweep_once(&pool, &store, min_age).await.map(drop) }
     })
     .await
 }
 
-/// Why a sweep ended early.
+/// Why a sweep failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
     /// The store failed.
-    #[error("the store can't be searched")]
+    #[error("the store can't be listed")]
     Store(#[from] postrider_blob::Error),
     /// The database failed.
-    #[error("the database can't be asked")]
+    #[error("the database call failed")]
     Database(#[from] sqlx::Error),
 }
 
-/// Removes files that are older than `after` and belong to no job; says how many.
+/// Deletes files that are older than `min_age` and belong to no job; returns their number.
 pub async fn sweep_once(
     pool: &PgPool,
     store: &Store,
-    after: Duration,
+    min_age: Duration,
 ) -> Result<usize, SweepError> {
-    let before = std::time::SystemTime::now() - after;
+    let before = std::time::SystemTime::now() - min_age;
     let mut listing = store.list(&Key::from(PREFIX));
     let mut found: BTreeMap<Uuid, Vec<Key>> = BTreeMap::new();
-    let mut gone = 0;
+    let mut deleted = 0;
     while let Some(object) = listing.try_next().await? {
         if std::time::SystemTime::from(object.last_modified) > before {
             continue;
@@ -101,12 +105,12 @@ pub async fn sweep_once(
             continue;
         };
         found.entry(job).or_default().push(object.location);
-        if found.len() >= PIECE {
-            gone += remove(pool, store, std::mem::take(&mut found)).await?;
+        if found.len() >= CHUNK_SIZE {
+            deleted += remove(pool, store, std::mem::take(&mut found)).await?;
         }
     }
-    gone += remove(pool, store, found).await?;
-    Ok(gone)
+    deleted += remove(pool, store, found).await?;
+    Ok(deleted)
 }
 
 async fn remove(
@@ -118,13 +122,13 @@ async fn remove(
     for known in submit::existing(pool, &jobs).await? {
         found.remove(&known);
     }
-    let mut gone = 0;
+    let mut deleted = 0;
     for key in found.values().flatten() {
         store.delete(key).await?;
-        gone += 1;
+        deleted += 1;
     }
-    if gone > 0 {
-        tracing::info!(gone, "files of no job were let go");
+    if deleted > 0 {
+        tracing::info!(deleted, "orphaned files deleted");
     }
-    Ok(gone)
+    Ok(deleted)
 }

@@ -13,7 +13,7 @@ use postrider_web::{
 use serde_json::Value;
 
 use crate::{
-    ATTACH_TASKS, CHECKS, Evidence, Filter, codes, counters,
+    ATTACH_TASKS, CHECKS, Evidence, Filter, codes, gauges,
     model::{JobStatus, JobSummary},
 };
 
@@ -46,8 +46,8 @@ pub static DESCRIPTION: ServiceDescription = ServiceDescription {
     redrive_guards: &[],
     checks: CHECKS,
     parked_reasons: &[],
-    register_metrics: counters::register,
-    gauges: |pool| Box::pin(crate::readings(pool)),
+    register_metrics: gauges::register,
+    gauges: |pool| Box::pin(gauges::read(pool)),
 };
 
 impl Service for Evidence {
@@ -56,7 +56,7 @@ impl Service for Evidence {
     }
 
     fn timeline<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Vec<Timeline>, sqlx::Error>> {
-        timeline_by_uuid(id, |id| self.trail(id))
+        timeline_by_uuid(id, |id| Self::timeline(self, id))
     }
 
     fn list<'a>(
@@ -68,9 +68,9 @@ impl Service for Evidence {
                 merchant: query.owner(),
                 status: query.status()?,
             };
-            let page = query.page(DESCRIPTION.name)?;
-            let rows = Self::list(self, &filter, page.before, page.rows_to_select()).await?;
-            page.answer(rows, |row| row.file_job_id, summary)
+            let cursor = query.cursor.as_ref();
+            let page = Self::list(self, &filter, cursor, ListQuery::limit()).await?;
+            Ok(page.map(summary))
         })
     }
 
@@ -83,7 +83,7 @@ impl Service for Evidence {
             let Ok(id) = id.parse() else {
                 return Ok(Vec::new());
             };
-            let Some(job) = self.show(id).await? else {
+            let Some(job) = self.get(id).await? else {
                 return Ok(Vec::new());
             };
             let [attached, total, failed, pending] =

@@ -1,7 +1,7 @@
-//! The events and the topics that they travel on.
+//! Events and their topics.
 //!
-//! An attach event names all artifacts of its row; which of them are acted on is the worker's to decide, by what the
-//! database says when it gets there. So an event that comes twice, late or to two workers does no harm.
+//! An attach event lists all artifacts of its row; the worker decides by the state of the database which of them to act
+//! on. So an event that arrives twice, late or at two workers does no harm.
 
 use postrider::{Result, outbox::Message};
 use serde::{Deserialize, Serialize};
@@ -12,33 +12,33 @@ use uuid::Uuid;
 pub const REQUESTS: &str = "evidence.attach.requests";
 /// Retries.
 pub const RETRIES: &str = "evidence.failed.requests";
-/// What came of each artifact.
+/// Results of attempts.
 pub const RESULTS: &str = "evidence.attach.results";
-/// N1 and N2 on their way to the receiver.
+/// N1 and N2, to be delivered.
 pub const NOTIFICATIONS: &str = "evidence.notifications";
 
-/// The version of these forms.
+/// The version of these schemas.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// What an attach event asks for.
+/// What an attach event requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AttachType {
     /// The first attempt of every artifact.
     #[serde(rename = "EVIDENCE_ATTACH")]
     Initial,
-    /// Another attempt of those that failed and are due.
+    /// Another attempt of failed artifacts that are due.
     #[serde(rename = "EVIDENCE_ATTACH_RETRY")]
     Retry,
 }
 
-/// A row's files are to be attached.
+/// Requests that a row's files are attached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttachEvent {
-    /// Its own identity: a retry is a new event, never an old one again.
+    /// The event's id; a retry is a new event.
     pub event_id: Uuid,
-    /// First or again.
+    /// First attempt or retry.
     pub event_type: AttachType,
-    /// When it was put.
+    /// When it was enqueued.
     #[serde(with = "time::serde::rfc3339")]
     pub occurred_at: OffsetDateTime,
     /// The job.
@@ -49,7 +49,7 @@ pub struct AttachEvent {
     pub case_id: Uuid,
     /// All artifacts of the row.
     pub artifacts: Vec<EventArtifact>,
-    /// Why it is tried again.
+    /// Why it is retried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_reason: Option<String>,
     /// [`SCHEMA_VERSION`].
@@ -66,7 +66,7 @@ pub struct EventArtifact {
 }
 
 impl AttachEvent {
-    /// On its topic.
+    /// The message for its topic.
     pub fn message(&self) -> Result<Message> {
         match self.event_type {
             AttachType::Initial => Message::new(REQUESTS, self),
@@ -75,10 +75,10 @@ impl AttachEvent {
     }
 }
 
-/// What came of one attempt at one artifact.
+/// The result of one attempt at an artifact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResultEvent {
-    /// Its own identity.
+    /// The event's id.
     pub event_id: Uuid,
     /// `EVIDENCE_ARTIFACT_RESULT`.
     pub event_type: String,
@@ -98,15 +98,15 @@ pub struct ResultEvent {
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_code: Option<String>,
-    /// Which attempt it was.
+    /// The number of the attempt.
     pub attempt_count: i32,
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
 }
 
-/// A notification is ready: the whole of it is in the database under this id.
+/// A notification is ready; its content is in the database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotificationEvent {
-    /// Which.
+    /// Its id.
     pub notification_id: Uuid,
 }

@@ -1,15 +1,13 @@
-//! Takes jobs in: a ZIP with a manifest, or JSON that names objects of the store.
+//! Accepts jobs: a ZIP with a manifest, or JSON that names objects of the store.
 //!
-//! The promise: a job is taken whole or not at all. Everything about an archive is checked before its first file is
-//! stored; what only shows while it is unpacked (a damaged entry, one that lies about its size) takes the files stored
-//! so far with it. Memory stays bounded whatever arrives: an archive lies in a temporary file, and its entries pass
-//! through in pieces.
+//! The promise: a job is accepted completely or not at all. Everything about an archive is checked before its first file
+//! is stored. What shows only while unpacking (a corrupted entry, a wrong size) removes the files stored so far. Memory
+//! stays bounded: an archive is a temporary file, and its entries are streamed in chunks.
 
 mod archive;
 mod body;
 mod directory;
 mod manifest;
-mod refused;
 mod unpack;
 
 use std::fs::File;
@@ -23,31 +21,32 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 pub(crate) use body::receive;
-pub use refused::Refused;
 
 use crate::{
-    Settings, files,
-    model::{JobRequest, NewFile, NewRow, Submission, Width, check_text},
+    EvidenceError, Settings, files,
+    model::{JobRequest, MaxLength, NewFile, NewRow, Submission, check_text},
     settings::Ingest as Limits,
     store::submit,
 };
 
-/// Where files of archives go in the store; the job's id follows.
+/// Prefix of the keys of uploaded files; the job's id follows.
 pub const PREFIX: &str = "evidence";
 
-/// The answer to a job that was taken in.
+const MAX_CONCURRENT_READS: usize = 16;
+
+/// The response to an accepted job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = FileJobAccepted)]
 pub struct Accepted {
     /// The job.
     pub file_job_id: Uuid,
-    /// How many rows it has.
+    /// Number of rows.
     pub rows: usize,
-    /// How many artifacts.
+    /// Number of artifacts.
     pub artifacts: usize,
 }
 
-/// Takes jobs in. Cheap to clone.
+/// Accepts jobs. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Intake {
     pool: PgPool,
@@ -58,7 +57,7 @@ pub struct Intake {
 }
 
 impl Intake {
-    /// With these limits. Call it inside a tokio runtime.
+    /// An intake with these limits. Must be called inside a tokio runtime.
     #[must_use]
     pub fn new(pool: PgPool, store: Store, settings: &Settings) -> Self {
         Self {
@@ -70,8 +69,8 @@ impl Intake {
         }
     }
 
-    /// Files that are in the store already.
-    pub async fn json(&self, request: JobRequest) -> Result<Accepted, Refused> {
+    /// Accepts a job whose files are in the store.
+    pub async fn json(&self, request: JobRequest) -> Result<Accepted, EvidenceError> {
         let key_of = |text: &str| {
             let inside = self.store.key_from_url(text);
             let key = inside.or_else(|| {
@@ -80,30 +79,30 @@ impl Intake {
             });
             key.map(|key| key.to_string()).filter(|key| !key.is_empty())
         };
-        let mut submission = Submission::of_request(request, key_of)?;
-        self.measure(&mut submission).await?;
+        let mut submission = Submission::from_request(request, key_of)?;
+        self.read_sizes(&mut submission).await?;
         self.insert(Uuid::now_v7(), &submission).await
     }
 
-    /// An archive in a file.
-    pub async fn zip(&self, merchant_id: String, file: File) -> Result<Accepted, Refused> {
-        check_text("merchant_id", &merchant_id, Width::Name)?;
+    /// Accepts a job from an archive.
+    pub async fn zip(&self, merchant_id: String, file: File) -> Result<Accepted, EvidenceError> {
+        check_text("merchant_id", &merchant_id, MaxLength::Name)?;
         let limits = self.limits;
         let checked = tokio::task::spawn_blocking(move || archive::check(file, &limits))
             .await
-            .map_err(Refused::broken)??;
-        // Not in this future: one that is dropped half-way would leave files behind.
+            .map_err(EvidenceError::internal)??;
+        // In a task of its own: a dropped future would leave files behind.
         let intake = self.clone();
         tokio::spawn(async move { intake.store_archive(merchant_id, checked).await })
             .await
-            .map_err(Refused::broken)?
+            .map_err(EvidenceError::internal)?
     }
 
     async fn store_archive(
         self,
         merchant_id: String,
-        checked: archive::Checked,
-    ) -> Result<Accepted, Refused> {
+        checked: archive::CheckedArchive,
+    ) -> Result<Accepted, EvidenceError> {
         let job = Uuid::now_v7();
         let (listed, unpacking) = checked.into_parts();
         let mut written = Vec::new();
@@ -120,7 +119,7 @@ impl Intake {
                     .map(|name| {
                         let file = &stored[&name];
                         NewFile {
-                            file_type: crate::model::guess(&name),
+                            file_type: crate::model::media_type(&name),
                             file_name: name,
                             s3_key: file.key.to_string(),
                             size: Some(file.size),
@@ -137,27 +136,29 @@ impl Intake {
             self.insert(job, &submission).await
         }
         .await;
-        // A commit whose answer was lost may have happened: the sweep decides about those files, later and by the job.
-        if matches!(&result, Err(refused) if !refused.may_be_stored()) {
+        // A commit whose response was lost may have happened: the sweep decides by the job whether to keep its files.
+        if matches!(&result, Err(error) if !error.may_be_stored()) {
             for key in &written {
                 if let Err(error) = self.store.delete(key).await {
-                    tracing::warn!(%error, %key, "a refused job's file can't be removed now; the sweep will");
+                    tracing::warn!(%error, %key, "a rejected job's file can't be deleted now; the sweep deletes it");
                 }
             }
         }
         result
     }
 
-    /// The sizes of objects that somebody else has put into the store; one that is not there is the worker's to find.
-    async fn measure(&self, submission: &mut Submission) -> Result<(), Refused> {
-        const AT_ONCE: usize = 16;
+    /// Reads the sizes of objects in the store. A missing one is reported by the worker.
+    async fn read_sizes(&self, submission: &mut Submission) -> Result<(), EvidenceError> {
         let files = submission.rows.iter().flat_map(|row| &row.files);
         let keys: Vec<Key> = files.map(|file| files::key(&file.s3_key)).collect();
         let heads = keys.into_iter().map(|key| {
             let store = self.store.clone();
             async move { store.head(&key).await }
         });
-        let found: Vec<_> = stream::iter(heads).buffered(AT_ONCE).try_collect().await?;
+        let found: Vec<_> = stream::iter(heads)
+            .buffered(MAX_CONCURRENT_READS)
+            .try_collect()
+            .await?;
         let files = submission.rows.iter_mut().flat_map(|row| &mut row.files);
         for (file, meta) in files.zip(found) {
             file.size = meta.map(|meta| meta.size);
@@ -165,11 +166,11 @@ impl Intake {
         Ok(())
     }
 
-    async fn insert(&self, job: Uuid, submission: &Submission) -> Result<Accepted, Refused> {
+    async fn insert(&self, job: Uuid, submission: &Submission) -> Result<Accepted, EvidenceError> {
         submit::insert(&self.pool, &self.store, job, submission, self.max_retries).await?;
         self.waker.wake(&OUTBOX);
         let (rows, artifacts) = (submission.rows.len(), submission.artifacts());
-        tracing::info!(%job, merchant = submission.merchant_id, rows, artifacts, "a file job is taken in");
+        tracing::info!(%job, merchant = submission.merchant_id, rows, artifacts, "file job accepted");
         Ok(Accepted {
             file_job_id: job,
             rows,

@@ -1,4 +1,4 @@
-//! States and values of file jobs; pure.
+//! States and values of file jobs.
 
 mod code;
 mod submission;
@@ -9,46 +9,46 @@ use utoipa::ToSchema;
 
 pub use code::Code;
 pub use submission::{
-    FileRequest, Invalid, JobRequest, MAX_FILES_PER_ROW, MAX_ROWS, NewFile, NewRow, RowRequest,
-    Submission, Width, check_text,
+    FileRequest, InvalidField, JobRequest, MAX_FILES_PER_ROW, MAX_ROWS, MaxLength, NewFile, NewRow,
+    RowRequest, Submission, check_text,
 };
-pub(crate) use submission::{guess, wrong_with_path};
+pub(crate) use submission::{media_type, path_problem};
 pub use view::{ArtifactView, JobStatus, JobSummary, JobView, NotificationView, RowView};
 
-/// Has the case got the file?
+/// Whether the file is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, sqlx::Type, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
 #[sqlx(type_name = "text", rename_all = "UPPERCASE")]
 pub enum AttachmentStatus {
     /// Not tried yet.
     Pending,
-    /// Yes.
+    /// Attached to its case.
     Attached,
     /// The last attempt failed.
     Failed,
 }
 
-/// Where an artifact stands with its retries.
+/// The retry status of an artifact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, sqlx::Type, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[sqlx(type_name = "text", rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum RetryStatus {
-    /// Never failed, or failed first and waits.
+    /// Never failed, or waits after its first failure.
     Pending,
-    /// The scheduler has put an event for it.
+    /// The scheduler has enqueued an event for it.
     RetryScheduled,
-    /// A worker tries it again.
+    /// A worker is retrying it.
     Retrying,
     /// A retry attached it.
     RetrySuccess,
-    /// A retry failed; another one is left.
+    /// A retry failed; another one will follow.
     RetryFailed,
-    /// It can't be retried, or no attempt is left.
+    /// It can't be retried, or its attempts are exhausted.
     PermanentFailed,
 }
 
 impl RetryStatus {
-    /// As it is stored and shown.
+    /// The name as stored and shown.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -62,12 +62,12 @@ impl RetryStatus {
     }
 }
 
-/// What a row's artifacts add up to.
+/// The status of a row, derived from its artifacts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, sqlx::Type, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[sqlx(type_name = "text", rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum EvidenceStatus {
-    /// Some artifact was not tried yet.
+    /// An artifact has not been tried yet.
     Pending,
     /// All are attached.
     Completed,
@@ -77,8 +77,7 @@ pub enum EvidenceStatus {
     Failed,
 }
 
-/// Where an artifact stands after an attempt that failed: `PERMANENT_FAILED` if none is left, else waiting, in words
-/// that tell a first failure from a retry's.
+/// The retry status after a failed attempt.
 #[must_use]
 pub const fn after_failure(code: Code, attempts: u32, max_retries: u32) -> RetryStatus {
     if !code.is_transient() || attempts > max_retries {

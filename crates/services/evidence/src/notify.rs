@@ -15,7 +15,7 @@ use postrider::{
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-pub use deliver::{Deliverer, Unusable};
+pub use deliver::{Deliverer, InvalidReceiver};
 
 use crate::{
     events::{NOTIFICATIONS, RESULTS, ResultEvent},

@@ -1,7 +1,7 @@
-//! Puts retries: a new event for each row that has something retryable and due, in batches with pauses between them.
+//! Schedules retries: a new event for each row with a retryable artifact that is due, in batches with delays in between.
 //!
-//! One process at a time runs it; should two do so, the rows' locks make them behave as one. While the Case API is left
-//! alone by a breaker nothing is put, for it would only pile up.
+//! One process at a time runs it; if two do, row locks keep them from scheduling anything twice. While the Case API's
+//! breaker is open, nothing is scheduled: events would only pile up.
 
 use std::time::{Duration, Instant};
 
@@ -17,18 +17,18 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::{
-    Settings, counters, settings,
+    Settings, gauges, settings,
     store::schedule,
     store::schedule::Scheduled,
     summary_gate::Gate,
-    worker::{DEPENDENCY, give_up_row},
+    worker::{DEPENDENCY, fail_row},
 };
 
 /// The periodic task's name.
 pub(crate) const NAME: &str = "evidence.scheduler";
 
-/// An artifact that was scheduled so long ago and that nobody works on is scheduled anew.
-const STALE: Duration = Duration::from_secs(900);
+/// An artifact that was scheduled this long ago without being worked on is scheduled again.
+const STALE_AFTER: Duration = Duration::from_secs(900);
 
 /// The retry scheduler.
 #[derive(Debug, Clone)]
@@ -42,7 +42,7 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// With these settings. Call it inside a tokio runtime.
+    /// A scheduler with these settings. Must be called inside a tokio runtime.
     pub fn new(pool: PgPool, files: Store, settings: &Settings) -> Result<Self, Error> {
         let policy = settings
             .policy()
@@ -57,9 +57,9 @@ impl Scheduler {
         })
     }
 
-    /// Runs at its interval while this process is the leader, until the stop.
+    /// Runs at its interval while this process is the leader, until `stop`.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
-        counters::register();
+        gauges::register();
         let pool = self.pool.clone();
         let periodic = Periodic::new(NAME, self.settings.interval);
         run_periodic(pool, periodic, stop, |tick| {
@@ -69,57 +69,59 @@ impl Scheduler {
         .await
     }
 
-    /// One run: retries first, then what the notifications may have missed.
+    /// One run: schedules retries, then checks for notifications that were missed.
     pub async fn tick(&self, stop: &CancellationToken) -> Result<(), Error> {
         let started = Instant::now();
-        self.bury().await?;
-        if schedule::suspended(&self.pool, DEPENDENCY).await? {
-            counters::breaker_open();
-            tracing::info!("the Case API is left alone: no retries are put");
+        self.fail_rows_of_dead_events().await?;
+        if schedule::breaker_is_open(&self.pool, DEPENDENCY).await? {
+            gauges::breaker_open();
+            tracing::info!("the Case API's breaker is open; no retries are scheduled");
         } else {
-            self.put_all(stop).await?;
+            self.schedule_all(stop).await?;
         }
         self.gate.sweep().await?;
-        counters::ran(started.elapsed());
+        gauges::scheduler_run(started.elapsed());
         Ok(())
     }
 
-    async fn put_all(&self, stop: &CancellationToken) -> Result<(), Error> {
+    async fn schedule_all(&self, stop: &CancellationToken) -> Result<(), Error> {
         loop {
-            let batch = self.put(None, "AUTOMATED_RETRY").await?;
-            counters::batch(batch.rows);
+            let batch = self.schedule(None, "AUTOMATED_RETRY").await?;
+            gauges::scheduler_batch(batch.rows);
             if batch.rows < usize::try_from(self.settings.batch_size_rows).unwrap_or(usize::MAX) {
                 return Ok(());
             }
-            let pause = self.settings.sleep_between_batches.draw(rand::random());
-            let slept = stop.run_until_cancelled(tokio::time::sleep(pause)).await;
+            let delay = self.settings.sleep_between_batches.draw(rand::random());
+            let slept = stop.run_until_cancelled(tokio::time::sleep(delay)).await;
             if slept.is_none() {
                 return Ok(());
             }
         }
     }
 
-    /// One batch: of one job, or of all.
-    pub(crate) async fn put(&self, job: Option<Uuid>, reason: &str) -> Result<Scheduled, Error> {
-        let most = self.settings.batch_size_rows;
-        let put = schedule::round(&self.pool, &self.files, job, most, STALE, reason).await?;
-        if put.rows > 0 {
-            tracing::info!(
-                rows = put.rows,
-                artifacts = put.artifacts,
-                "retries are put"
-            );
+    /// Schedules one batch, of one job or of all.
+    pub(crate) async fn schedule(
+        &self,
+        job: Option<Uuid>,
+        reason: &str,
+    ) -> Result<Scheduled, Error> {
+        let limit = self.settings.batch_size_rows;
+        let scheduled =
+            schedule::schedule(&self.pool, &self.files, job, limit, STALE_AFTER, reason).await?;
+        if scheduled.rows > 0 {
+            let Scheduled { rows, artifacts } = scheduled;
+            tracing::info!(rows, artifacts, "retries scheduled");
             self.waker.wake(&OUTBOX);
         }
-        Ok(put)
+        Ok(scheduled)
     }
 
-    /// A first event that died on its way will never be tried: its artifacts have failed, and N1 can come.
-    async fn bury(&self) -> Result<(), Error> {
+    /// A dead first event will never be tried: its artifacts fail, so that N1 becomes due.
+    async fn fail_rows_of_dead_events(&self) -> Result<(), Error> {
         for row in schedule::rows_of_dead_events(&self.pool).await? {
-            let why = "the event that asked for the first attempt is a dead letter";
-            let artifacts = give_up_row(&self.pool, &self.policy, row, why).await?;
-            tracing::error!(%row, artifacts, "a row's first event is a dead letter");
+            let reason = "the event that requested the first attempt is a dead letter";
+            let artifacts = fail_row(&self.pool, &self.policy, row, reason).await?;
+            tracing::error!(%row, artifacts, "a row's first event is a dead letter; its artifacts failed");
         }
         Ok(())
     }

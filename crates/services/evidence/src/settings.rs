@@ -1,7 +1,7 @@
-//! What can be configured about evidence: the section `[evidence]`.
+//! The configuration section `[evidence]`.
 
+mod delay_range;
 mod notify;
-mod pause;
 
 use std::{fmt, time::Duration};
 
@@ -15,30 +15,30 @@ use postrider_web::http_client::Endpoint;
 use serde::Deserialize;
 use url::Url;
 
+pub use delay_range::DelayRange;
 pub use notify::Notify;
-pub use pause::Pause;
 
 /// `[evidence]`
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// So many files are sent to the Case API at once.
+    /// Maximum number of concurrent calls to the Case API.
     pub concurrency: usize,
-    /// Where files go.
+    /// The Case API.
     pub case_api: CaseApi,
-    /// How failures are tried again.
+    /// Retry policy.
     pub retry: Retry,
-    /// How retries are put.
+    /// Retry scheduler.
     pub scheduler: Scheduler,
-    /// When the second notification goes out.
+    /// The second notification.
     pub n2: N2,
-    /// Leases.
+    /// Lease settings.
     pub lease: Lease,
-    /// Who is notified.
+    /// Receivers of notifications.
     pub notify: Notify,
-    /// What archives may be like.
+    /// Limits of uploads.
     pub ingest: Ingest,
-    /// When the Case API is left alone, where that differs from the common settings.
+    /// Breaker settings that differ from the common ones.
     pub breaker: BreakerOverride,
 }
 
@@ -46,16 +46,16 @@ pub struct Settings {
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaseApi {
-    /// Absent: the built-in one.
+    /// The API's address; if absent, the built-in API is used.
     #[serde(deserialize_with = "address")]
     pub url: Option<Url>,
-    /// Shown as a bearer token.
+    /// Sent as a bearer token.
     #[serde(deserialize_with = "unless_empty")]
     pub token: Option<String>,
-    /// The longest that one call may take.
+    /// Deadline of a call.
     #[serde(with = "postrider::internal::duration")]
     pub timeout: Duration,
-    /// Ask before an artifact is sent again that may have arrived: for an API whose PUT is not idempotent.
+    /// Whether to look an artifact up before it is sent again, for an API whose PUT isn't idempotent.
     pub look_up: bool,
 }
 
@@ -63,9 +63,9 @@ pub struct CaseApi {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Retry {
-    /// So many attempts, the first included.
+    /// Maximum number of attempts, including the first.
     pub max_attempts: u32,
-    /// The waits between them.
+    /// Delays between attempts.
     pub backoff: BackoffSettings,
 }
 
@@ -73,27 +73,27 @@ pub struct Retry {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BackoffSettings {
-    /// Their shape.
+    /// How delays grow.
     pub strategy: Strategy,
-    /// The first wait.
+    /// The first delay.
     #[serde(with = "postrider::internal::duration")]
     pub initial_delay: Duration,
-    /// The factor from one to the next.
+    /// Factor from one delay to the next.
     pub multiplier: f64,
-    /// The longest.
+    /// Maximum delay.
     #[serde(with = "postrider::internal::duration")]
     pub max_delay: Duration,
-    /// By which share a wait may be shorter or longer.
+    /// Fraction by which a delay may be shorter or longer.
     pub jitter_pct: f64,
 }
 
-/// The shape of the waits.
+/// How delays grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Strategy {
-    /// Each is longer than the one before.
+    /// Each delay is longer than the one before.
     Exponential,
-    /// All are `initial_delay`.
+    /// Every delay is `initial_delay`.
     Fixed,
 }
 
@@ -101,11 +101,11 @@ pub enum Strategy {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scheduler {
-    /// So many rows in one transaction.
+    /// Number of rows per transaction.
     pub batch_size_rows: u32,
-    /// The pause between two of them.
-    pub sleep_between_batches: Pause,
-    /// How often it looks for what is due.
+    /// Delay between two batches.
+    pub sleep_between_batches: DelayRange,
+    /// Interval between two runs.
     #[serde(with = "postrider::internal::duration")]
     pub interval: Duration,
 }
@@ -114,22 +114,22 @@ pub struct Scheduler {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct N2 {
-    /// So long after N1 it goes out whatever is unsettled.
+    /// Time after N1 at which N2 is forced.
     #[serde(with = "postrider::internal::duration")]
     pub force_after: Duration,
-    /// What is unsettled then is given up.
+    /// Whether unsettled artifacts then fail permanently.
     pub mark_remaining_permanent: bool,
-    /// What happens when nothing needed a retry.
+    /// What to do when nothing needed a retry.
     pub when_no_retry: WhenNoRetry,
 }
 
-/// What happens when nothing needed a retry.
+/// What to do when nothing needed a retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WhenNoRetry {
-    /// N2 follows N1 at once and says so.
+    /// Send N2 right after N1.
     Send,
-    /// There is no N2.
+    /// Send no N2.
     Skip,
 }
 
@@ -137,23 +137,23 @@ pub enum WhenNoRetry {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ingest {
-    /// The largest archive.
+    /// Maximum size of an archive.
     pub max_archive: ByteSize,
-    /// The most that it may unpack to.
+    /// Maximum unpacked size of an archive.
     pub max_unpacked: ByteSize,
-    /// The most that one file may unpack to.
+    /// Maximum unpacked size of a file.
     pub max_file: ByteSize,
-    /// The most entries.
+    /// Maximum number of entries.
     pub max_entries: usize,
-    /// The most that an entry may be larger unpacked than packed.
+    /// Maximum compression ratio of an entry.
     pub max_ratio: u64,
-    /// How long an upload may take.
+    /// Deadline of an upload.
     #[serde(with = "postrider::internal::duration")]
     pub timeout: Duration,
 }
 
 impl Settings {
-    /// The retry policy that attempts and waits make.
+    /// The retry policy.
     pub fn policy(&self) -> Result<RetryPolicy, PolicyError> {
         let backoff = &self.retry.backoff;
         let shape = match backoff.strategy {
@@ -168,13 +168,13 @@ impl Settings {
         RetryPolicy::new(shape, self.retry.max_attempts)
     }
 
-    /// Attempts after the first.
+    /// Maximum number of attempts after the first.
     #[must_use]
     pub fn max_retries(&self) -> i32 {
         i32::try_from(self.retry.max_attempts.saturating_sub(1)).unwrap_or(i32::MAX)
     }
 
-    /// What only shows when values are used. (key, what is wrong)
+    /// Invalid values, as pairs of key and problem.
     #[must_use]
     pub fn contradictions(&self) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
@@ -183,7 +183,7 @@ impl Settings {
                 found.push((key, what.to_owned()));
             }
         };
-        let zero = "must be longer than zero";
+        let zero = "must be greater than zero";
         check(
             !(1..=1000).contains(&self.concurrency),
             "evidence.concurrency",
@@ -252,7 +252,7 @@ impl CaseApi {
 }
 
 impl fmt::Debug for CaseApi {
-    /// Neither the token nor what an address may carry belongs in a log.
+    /// Without the token and the address, which may contain credentials.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CaseApi")
             .field("host", &self.url.as_ref().and_then(Url::host_str))

@@ -1,11 +1,12 @@
-//! All SQL of the slice, but for the built-in Case API's own memory.
+//! All SQL of the slice, except the built-in Case API's own records.
 //!
-//! Whoever locks several things locks them in this order: job, row, artifacts. Holding an artifact locks it alone.
+//! Lock order: job, row, artifacts. Holding an artifact locks nothing else.
 
 pub(crate) mod attach;
-pub(crate) mod health;
-pub(crate) mod journal;
+pub(crate) mod attempts;
+pub(crate) mod gauges;
 pub(crate) mod schedule;
 pub(crate) mod submit;
 pub(crate) mod summary;
+pub(crate) mod timeline;
 pub(crate) mod view;

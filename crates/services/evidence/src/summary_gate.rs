@@ -1,9 +1,9 @@
-//! When N1 and N2 go out, and what they say.
+//! Decides when N1 and N2 are sent, and what they say.
 //!
-//! N1 once every artifact was tried; N2 after it, once nothing is left to retry, or when its time is up. Never decided
-//! in the transaction of a result, for two last results would each see the other missing: after the commit, a short
-//! transaction locks the job and counts anew. The marker, the notification and its message commit together, so each
-//! goes out once, however many look at the job and whoever dies over it.
+//! N1 is sent once every artifact was tried; N2 after it, once nothing is left to retry or its deadline has passed. This
+//! is never decided in the transaction of a result, because two last results would each miss the other: after the
+//! commit, a short transaction locks the job and counts again. The marker, the notification and its message commit
+//! together, so each is sent once, no matter how many processes check the job or crash.
 
 use std::time::Duration;
 
@@ -13,12 +13,15 @@ use sqlx::{PgConnection, PgPool};
 use uuid::Uuid;
 
 use crate::{
-    Settings, counters,
+    Settings, gauges,
     settings::{N2, WhenNoRetry},
-    store::summary::{self, Counts, Standing},
+    store::summary::{self, Counts, JobState},
 };
 
-/// Looks after the notifications of jobs.
+/// Jobs per query of a sweep.
+const PAGE_SIZE: i64 = 500;
+
+/// Sends the notifications of jobs when they are due.
 #[derive(Debug, Clone)]
 pub struct Gate {
     pool: PgPool,
@@ -27,7 +30,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// A gate with these settings. Call it inside a tokio runtime.
+    /// A gate with these settings. Must be called inside a tokio runtime.
     #[must_use]
     pub fn new(pool: PgPool, settings: &Settings) -> Self {
         Self {
@@ -41,7 +44,7 @@ impl Gate {
         &self.pool
     }
 
-    /// Something came of artifacts of these jobs: is one of them ready?
+    /// Checks jobs that have new results.
     pub async fn check(&self, jobs: &[Uuid]) -> Result<(), Error> {
         for job in summary::candidates(&self.pool, jobs).await? {
             self.decide(job).await?;
@@ -49,34 +52,33 @@ impl Gate {
         Ok(())
     }
 
-    /// All open jobs that something is to be done about: what a lost hint has missed, and those whose time is up.
+    /// Checks all open jobs: for results that were missed and deadlines that have passed. Returns the number of due jobs.
     pub async fn sweep(&self) -> Result<usize, Error> {
-        const PIECE: i64 = 500;
         let mut seen = 0;
         loop {
-            let jobs = summary::overdue(&self.pool, self.n2.force_after, PIECE).await?;
+            let jobs = summary::overdue(&self.pool, self.n2.force_after, PAGE_SIZE).await?;
             seen += jobs.len();
             for (job, _) in &jobs {
                 self.decide(*job).await?;
             }
-            if i64::try_from(jobs.len()).unwrap_or(PIECE) < PIECE {
+            if i64::try_from(jobs.len()).unwrap_or(PAGE_SIZE) < PAGE_SIZE {
                 return Ok(seen);
             }
         }
     }
 
-    /// Locks the job, counts, and sends what is due. Safe to call at any time, any number of times, by anybody.
+    /// Locks the job, counts, and sends what is due. Idempotent.
     pub async fn decide(&self, job: Uuid) -> Result<(), Error> {
         let mut tx = self.pool.begin().await?;
         let force_after = self.n2.force_after;
-        let Some(standing) = summary::lock(&mut tx, job, force_after).await? else {
+        let Some(state) = summary::lock(&mut tx, job, force_after).await? else {
             return Ok(());
         };
-        if standing.closed {
+        if state.closed {
             return Ok(());
         }
         let counts = summary::count(&mut tx, job).await?;
-        let sent = self.step(&mut tx, job, standing, counts).await?;
+        let sent = self.send_due(&mut tx, job, state, counts).await?;
         if !sent {
             return Ok(());
         }
@@ -86,27 +88,27 @@ impl Gate {
         Ok(())
     }
 
-    /// Says whether anything was written.
-    async fn step(
+    /// Returns whether anything was written.
+    async fn send_due(
         &self,
         tx: &mut PgConnection,
         job: Uuid,
-        standing: Standing,
+        state: JobState,
         counts: Counts,
     ) -> Result<bool, Error> {
-        if !standing.n1 {
+        if !state.n1_sent {
             if counts.untried > 0 {
                 return Ok(false);
             }
             let errors = summary::errors(&mut *tx, job).await?;
-            let body = first(job, counts, &errors);
-            summary::note(tx, job, "evidence.n1", false, &body).await?;
-            tracing::info!(%job, attached = counts.attached, failed = counts.failed, "N1 goes out");
+            let body = n1_body(job, counts, &errors);
+            summary::insert_notification(tx, job, "evidence.n1", false, &body).await?;
+            tracing::info!(%job, attached = counts.attached, failed = counts.failed, "N1 is sent");
         }
         let settled = counts.retryable == 0;
-        let forced = !settled && standing.n1 && standing.overdue;
+        let forced = !settled && state.n1_sent && state.overdue;
         if !settled && !forced {
-            return Ok(!standing.n1);
+            return Ok(!state.n1_sent);
         }
         let retry_needed = counts.retried > 0 || counts.retryable > 0;
         if !retry_needed && self.n2.when_no_retry == WhenNoRetry::Skip {
@@ -115,36 +117,36 @@ impl Gate {
         }
         let unsettled = if forced {
             let permanent = self.n2.mark_remaining_permanent;
-            let taken = summary::take_away(&mut *tx, job, permanent).await?;
+            let revoked = summary::revoke_unsettled(&mut *tx, job, permanent).await?;
             if permanent {
-                for code in &taken {
-                    counters::permanent_failure(code, 1);
+                for code in &revoked {
+                    gauges::permanent_failure(code, 1);
                 }
             }
-            taken.len()
+            revoked.len()
         } else {
             0
         };
-        // Counted again: between the first count and the taking away, a result may have come in.
+        // Count again: a result may have been recorded between the first count and the revocation.
         let counts = if forced {
             summary::count(&mut *tx, job).await?
         } else {
             counts
         };
         let body = self
-            .second(tx, job, counts, unsettled, retry_needed, forced)
+            .n2_body(tx, job, counts, unsettled, retry_needed, forced)
             .await?;
-        summary::note(tx, job, "evidence.n2", forced, &body).await?;
-        let since = standing.since_n1.unwrap_or_default().max(0.0);
+        summary::insert_notification(tx, job, "evidence.n2", forced, &body).await?;
+        let since = state.since_n1.unwrap_or_default().max(0.0);
         if forced {
-            counters::n2_forced();
+            gauges::n2_forced();
         }
-        counters::n2_latency(Duration::from_secs_f64(since));
-        tracing::info!(%job, attached = counts.attached, unsettled, forced, "N2 goes out");
+        gauges::n2_latency(Duration::from_secs_f64(since));
+        tracing::info!(%job, attached = counts.attached, unsettled, forced, "N2 is sent");
         Ok(true)
     }
 
-    async fn second(
+    async fn n2_body(
         &self,
         tx: &mut PgConnection,
         job: Uuid,
@@ -170,7 +172,7 @@ impl Gate {
     }
 }
 
-fn first(job: Uuid, counts: Counts, errors: &Value) -> Value {
+fn n1_body(job: Uuid, counts: Counts, errors: &Value) -> Value {
     json!({
         "type": "evidence.n1",
         "file_job_id": job,

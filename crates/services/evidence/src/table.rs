@@ -1,4 +1,4 @@
-//! Attach tasks as a work table, and what must hold between a job, its rows and its artifacts.
+//! Attach tasks as a work table, and the invariants that the doctor checks.
 
 use postrider::lease::{Columns, Finish, States, WorkTable};
 use postrider_inspect::doctor::{Check, Severity};
@@ -19,7 +19,7 @@ pub static ATTACH_TASKS: WorkTable = WorkTable {
     max_losses: 10,
 };
 
-/// What must hold whatever crashed.
+/// Invariants between jobs, rows and artifacts.
 pub const CHECKS: &[Check] = &[
     Check {
         name: "evidence/rows-follow-artifacts",
@@ -34,8 +34,8 @@ pub const CHECKS: &[Check] = &[
                   and (r.evidence_count, r.evidence_attached_count, r.evidence_failed_count)
                       is distinct from (a.total, a.attached, a.failed)
                 limit 1000",
-        what: "rows whose counts are not what their artifacts add up to",
-        advice: "look at the job with `postrider evidence show ID`; report it as a bug",
+        what: "rows whose counts don't match their artifacts",
+        advice: "inspect the job with `postrider evidence show ID`; report it as a bug",
     },
     Check {
         name: "evidence/counts-follow-journal",
@@ -45,7 +45,7 @@ pub const CHECKS: &[Check] = &[
                   and a.attempt_count <> (select count(*) from evidence.attach_attempt t
                                           where t.artifact_id = a.id and t.outcome <> 'LOST')
                 limit 1000",
-        what: "artifacts whose attempt_count is not what the journal of attempts says",
+        what: "artifacts whose attempt_count doesn't match the attempt log",
         advice: "compare with the Case API's own log; report it as a bug",
     },
     Check {
@@ -57,7 +57,7 @@ pub const CHECKS: &[Check] = &[
                    or (j.n2_sent_at is not null) <> exists (
                           select from evidence.notification n where n.file_job_id = j.id and n.kind = 'evidence.n2')
                 limit 1000",
-        what: "jobs whose N1 or N2 marker and notification do not agree",
-        advice: "look at the job with `postrider evidence show ID`; report it as a bug",
+        what: "jobs whose N1 or N2 marker and notification disagree",
+        advice: "inspect the job with `postrider evidence show ID`; report it as a bug",
     },
 ];

@@ -1,93 +1,22 @@
-//! What is known of a file job, for whoever follows one.
+//! A file job's timeline, for the console and `postrider timeline`.
 
-use postrider_inspect::timeline::{Event, ItemId, Timeline};
+use postrider_inspect::timeline::{ItemId, Timeline};
 use sqlx::PgPool;
 use uuid::Uuid;
 
-use crate::ATTACH_TASKS;
+use crate::{ATTACH_TASKS, store::timeline as store};
 
-/// The job that this is the id of, or of one of its rows, artifacts or notifications; what is meant of it, and how it stands.
-const HEAD: &str = "
-select j.id, f.row_id, f.artifact_id,
-       case when j.closed_at is not null then 'closed' when j.n1_sent_at is not null then 'being retried' else 'open' end
-from (select $1::uuid as job_id, null::uuid as row_id, null::uuid as artifact_id
-      union all select r.file_job_id, r.id, null from evidence.file_job_row r where r.id = $1
-      union all select a.file_job_id, a.file_job_row_id, a.id from evidence.file_job_artifact a where a.id = $1
-      union all select n.file_job_id, null, null from evidence.notification n where n.id = $1) f
-join evidence.file_job j on j.id = f.job_id
-limit 1";
-
-/// `$2`, `$3`: one row or one artifact alone.
-const ATTEMPTS: &str = "
-select t.at, 'attach ' || lower(t.outcome) as what,
-       concat_ws(', ', a.file_name, 'attempt ' || t.attempt, t.error_code, t.error_message) as detail,
-       t.outcome = 'ATTACHED' as good, t.event_id
-from evidence.file_job_artifact a
-join evidence.attach_attempt t on t.artifact_id = a.id and t.outcome in ('ATTACHED', 'FAILED', 'LOST')
-where a.file_job_id = $1 and ($2::uuid is null or a.file_job_row_id = $2) and ($3::uuid is null or a.id = $3)
-order by t.at limit 500";
-
-const EVENTS: &str = "
-select * from (
-    select e.* from evidence.file_job j,
-    lateral (values
-        (j.created_at, 'handed in', j.artifact_count || ' files in ' || j.row_count || ' rows by ' || j.merchant_id, null::boolean),
-        (j.n1_sent_at, 'N1: every file was tried', null, null),
-        (j.n2_sent_at, case when j.n2_forced then 'N2, forced' else 'N2: nothing is left to retry' end, null, null),
-        (j.closed_at, 'closed', null, true)) e(at, what, detail, good)
-    where j.id = $1
-    union all
-    select e.* from evidence.notification n,
-    lateral (values
-        (n.created_at, n.kind || ' written', null, null::boolean),
-        (n.delivered_at, n.kind || ' delivered', null, true)) e(at, what, detail, good)
-    where n.file_job_id = $1) e
-where e.at is not null order by e.at";
-
-/// Tasks that wait or were given up.
-const TASKS: &str = "
-select t.id from evidence.file_job_row r
-join evidence.attach_task t on t.file_job_row_id = r.id and t.finished_at is null
-where r.file_job_id = $1 and ($2::uuid is null or r.id = $2)
-union all
-select t.id from evidence.attach_task t
-where t.cause is not null and t.file_job_id = $1 and ($2::uuid is null or t.file_job_row_id = $2)
-limit 200";
-
-#[derive(sqlx::FromRow)]
-struct Tried {
-    #[sqlx(flatten)]
-    event: Event,
-    event_id: Uuid,
-}
-
-/// The file job of this id: of the job itself, a row, an artifact or a notification.
-pub(crate) async fn trail(pool: &PgPool, id: Uuid) -> Result<Vec<Timeline>, sqlx::Error> {
-    let head: Option<(Uuid, Option<Uuid>, Option<Uuid>, String)> =
-        sqlx::query_as(HEAD).bind(id).fetch_optional(pool).await?;
-    let Some((job, row, artifact, state)) = head else {
+/// The job with this id, or with a row, an artifact or a notification of this id; empty if there is none.
+pub(crate) async fn timeline(pool: &PgPool, id: Uuid) -> Result<Vec<Timeline>, sqlx::Error> {
+    let Some(head) = store::head(pool, id).await? else {
         return Ok(Vec::new());
     };
-    let mut events: Vec<Event> = sqlx::query_as(EVENTS).bind(job).fetch_all(pool).await?;
-    let tried: Vec<Tried> = sqlx::query_as(ATTEMPTS)
-        .bind(job)
-        .bind(row)
-        .bind(artifact)
-        .fetch_all(pool)
-        .await?;
-    let mut messages: Vec<Uuid> = tried.iter().map(|tried| tried.event_id).collect();
-    messages.sort_unstable();
-    messages.dedup();
-    events.extend(tried.into_iter().map(|tried| tried.event));
-    let tasks: Vec<i64> = sqlx::query_scalar(TASKS)
-        .bind(job)
-        .bind(row)
-        .fetch_all(pool)
-        .await?;
+    let (events, messages) = store::events(pool, &head).await?;
+    let tasks = store::tasks(pool, &head).await?;
     Ok(vec![Timeline {
         kind: "file job",
-        key: job.to_string(),
-        state,
+        key: head.job.to_string(),
+        state: head.state,
         events,
         items: tasks
             .into_iter()

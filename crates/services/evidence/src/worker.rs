@@ -1,9 +1,9 @@
-//! Attaches: hold what may be tried, send it, record what came of it.
+//! Attaches files: hold artifacts, send them, record the results.
 //!
-//! No transaction is open while the Case API is called. What protects an artifact meanwhile is that it names the task
-//! which holds it, and that only the holder's result is written. A task whose worker died is claimed again, finds its
-//! artifacts still held by itself, and sends them once more under the same ids: the API knows them, or attaches them
-//! now. The call that nobody recorded stands in the journal as lost, not as an attempt.
+//! No transaction is open while the Case API is called. Meanwhile each artifact names the task that holds it, and only
+//! that task's result is written. A task whose worker died is claimed again, still holds its artifacts, and sends them
+//! again under the same ids: the API recognises them, or attaches them now. The unrecorded call is logged as LOST, not as
+//! an attempt.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,37 +28,39 @@ use uuid::Uuid;
 use crate::{
     ATTACH_TASKS, Settings,
     cases::{CaseApi, Refusal, Upload},
-    counters, files,
+    files, gauges,
     model::{Code, RetryStatus, after_failure},
     store::{
-        attach::{self, Conclusion, Held, Holder, Told, Written},
+        attach::{self, AttachTask, AttemptResult, HeldArtifact, RecordedResult, TaskResult},
         schedule,
     },
 };
 
-/// The breaker's name.
+/// Name of the breaker around the Case API.
 pub const DEPENDENCY: &str = "evidence.case_api";
 
-/// So many artifacts of a row are handled per claim: a worker that dies loses no more than these.
-const PIECE: i64 = 32;
+/// Maximum number of artifacts of a row per claim: no more are lost with a worker.
+const MAX_ARTIFACTS: i64 = 32;
 
-/// Rows under way for each call that is allowed at once: while some are sent, others are held and recorded, many in one
-/// statement.
+/// Rows in progress per concurrent call: while some are sent, others are held and recorded, many per statement.
 const ROWS_PER_CALL: usize = 4;
-const MOST_ROWS: usize = 256;
+const MAX_ROWS: usize = 256;
 
-/// What a claim gives us of an event.
+/// Snooze while the database is unavailable.
+const DATABASE_DELAY: Duration = Duration::from_secs(1);
+
+/// The payload of a claimed task.
 #[derive(Debug, Clone, Copy, Deserialize)]
-struct Task {
+struct TaskPayload {
     event_id: Uuid,
     file_job_row_id: Uuid,
     is_retry: bool,
 }
 
-impl Task {
-    const fn holder(self, id: i64) -> Holder {
-        Holder {
-            task: id,
+impl TaskPayload {
+    const fn task(self, id: i64) -> AttachTask {
+        AttachTask {
+            id,
             row: self.file_job_row_id,
             event: self.event_id,
             is_retry: self.is_retry,
@@ -66,15 +68,15 @@ impl Task {
     }
 }
 
-/// What came of one artifact.
+/// The outcome for one artifact.
 enum Attempt {
     /// Sent, or not sendable: an attempt either way.
-    Made(Told),
-    /// The Case API is left alone for now: no attempt.
-    Later(Uuid, Duration),
+    Made(AttemptResult),
+    /// The Case API's breaker is open: no attempt.
+    Postponed(Uuid, Duration),
 }
 
-/// The worker of attach tasks.
+/// The worker for attach tasks. Must be called inside a tokio runtime.
 pub fn worker(
     pool: PgPool,
     store: Store,
@@ -86,39 +88,35 @@ pub fn worker(
     let policy = settings
         .policy()
         .map_err(|error| Error::invalid("evidence.retry", error.to_string()))?;
-    counters::register();
+    gauges::register();
     let name = WorkerOptions::default().name;
-    let rows = (ROWS_PER_CALL * settings.concurrency).clamp(1, MOST_ROWS);
-    let sender = Arc::new(Sender {
+    let rows = (ROWS_PER_CALL * settings.concurrency).clamp(1, MAX_ROWS);
+    let attacher = Arc::new(Attacher {
         store,
         cases,
         breaker: breakers.get_with(DEPENDENCY, breaker),
         policy,
         look_up: settings.case_api.look_up,
         calls: Semaphore::new(settings.concurrency),
-        gate: gate(&pool, &name, rows),
+        artifact_leases: artifact_leases(&pool, &name, rows),
         waker: Waker::new(pool.clone()),
         name: name.clone(),
-        results: Mutex::default(),
+        recorded: Mutex::default(),
     });
-    let (writer, dying, teller) = (
-        Arc::clone(&sender),
-        Arc::clone(&sender),
-        Arc::clone(&sender),
-    );
-    let handler = Handler::new(move |item| Arc::clone(&sender).handle(item))
+    let [on_record, on_dead, on_settled] = [(); 3].map(|()| Arc::clone(&attacher));
+    let handler = Handler::new(move |item| Arc::clone(&attacher).handle(item))
         .concurrency(rows)
-        .batch_effect(move |tx, conclusions: Vec<Arc<Conclusion>>| {
-            let sender = Arc::clone(&writer);
-            Box::pin(async move { sender.record(tx, &conclusions).await })
+        .batch_effect(move |tx, results: Vec<Arc<TaskResult>>| {
+            let attacher = Arc::clone(&on_record);
+            Box::pin(async move { attacher.record(tx, &results).await })
         })
-        .on_dead(move |item, failure| Arc::clone(&dying).mourn(item, failure))
-        .on_settled(move |item, _| teller.announce(item.id));
+        .on_dead(move |item, failure| Arc::clone(&on_dead).fail_task(item, failure))
+        .on_settled(move |item, _| on_settled.publish(item.id));
     let options = WorkerOptions {
         name,
         lease: settings.lease.seconds,
         batch: u32::try_from(rows).unwrap_or(u32::MAX),
-        // What is claimed ahead is lost time when the worker dies: little is enough to keep the senders busy.
+        // Prefetched tasks wait out their lease if the worker dies; this many keep it busy.
         prefetch: rows,
         rescue_every: settings.lease.seconds.min(Duration::from_secs(1)),
         ..WorkerOptions::default()
@@ -128,66 +126,68 @@ pub fn worker(
         .handle_others(handler))
 }
 
-/// Where rows that begin at the same time hold their artifacts together.
-fn gate(pool: &PgPool, worker: &str, most: usize) -> Batcher<Holder, Vec<Held>> {
+fn artifact_leases(
+    pool: &PgPool,
+    worker: &str,
+    max_batch: usize,
+) -> Batcher<AttachTask, Vec<HeldArtifact>> {
     let worker = worker.to_owned();
     let options = BatcherOptions {
-        max_batch: most,
+        max_batch,
         ..BatcherOptions::new("evidence artifact leases")
     };
-    Batcher::with_connection(pool.clone(), options, move |connection, holders| {
+    Batcher::with_connection(pool.clone(), options, move |connection, tasks| {
         let worker = worker.clone();
-        Box::pin(async move { Ok(hold(connection, &worker, holders).await?) })
+        Box::pin(async move { Ok(hold(connection, &worker, tasks).await?) })
     })
 }
 
-/// What each holds, in their order.
+/// The artifacts of each task, in their order. Tasks of the same row take turns.
 async fn hold(
     connection: &mut PgConnection,
     worker: &str,
-    holders: &[Holder],
-) -> Result<Vec<Vec<Held>>, sqlx::Error> {
-    let mut by_task: HashMap<i64, Vec<Held>> = HashMap::new();
-    let mut left = holders.to_vec();
+    tasks: &[AttachTask],
+) -> Result<Vec<Vec<HeldArtifact>>, sqlx::Error> {
+    let mut by_task: HashMap<i64, Vec<HeldArtifact>> = HashMap::new();
+    let mut left = tasks.to_vec();
     while !left.is_empty() {
         let mut rows = HashSet::new();
-        let (now, later) = left.into_iter().partition(|h| rows.insert(h.row));
+        let (now, later) = left.into_iter().partition(|task| rows.insert(task.row));
         left = later;
-        let now: Vec<Holder> = now;
-        for held in attach::hold(&mut *connection, worker, &now, PIECE).await? {
+        let now: Vec<AttachTask> = now;
+        for held in attach::hold(&mut *connection, worker, &now, MAX_ARTIFACTS).await? {
             by_task.entry(held.task).or_default().push(held);
         }
     }
-    let of = |holder: &Holder| by_task.remove(&holder.task).unwrap_or_default();
-    Ok(holders.iter().map(of).collect())
+    let of = |task: &AttachTask| by_task.remove(&task.id).unwrap_or_default();
+    Ok(tasks.iter().map(of).collect())
 }
 
-struct Sender {
+struct Attacher {
     store: Store,
     cases: Arc<dyn CaseApi>,
     breaker: Arc<Breaker>,
     policy: RetryPolicy,
     look_up: bool,
-    /// Rows are handled side by side, and so are the files of a row: this bounds the calls of all.
+    /// Bounds the concurrent calls of all rows and their files.
     calls: Semaphore,
-    gate: Batcher<Holder, Vec<Held>>,
+    artifact_leases: Batcher<AttachTask, Vec<HeldArtifact>>,
     waker: Waker,
     name: String,
-    /// What a task has written, until it is known to be committed.
-    results: Mutex<HashMap<i64, Vec<Written>>>,
+    /// Results by task, until they are known to be committed.
+    recorded: Mutex<HashMap<i64, Vec<RecordedResult>>>,
 }
 
-impl Sender {
+impl Attacher {
     async fn handle(self: Arc<Self>, item: Item) -> Result<Handled, BoxError> {
-        let task: Task = item.read()?;
-        // Left over from a settling that did not happen.
-        drop(self.take(item.id));
-        let holder = task.holder(item.id);
-        let held = match self.gate.call(holder).await {
+        let task = item.read::<TaskPayload>()?.task(item.id);
+        // Left over from a settlement that did not happen.
+        drop(self.take_recorded(item.id));
+        let held = match self.artifact_leases.call(task).await {
             Ok(held) => held,
             Err(error) if error.is_transient() => {
-                tracing::warn!(%error, "the database is away: nothing is sent");
-                return Ok(Verdict::Snooze(Duration::from_secs(1)).into());
+                tracing::warn!(%error, "the database is unavailable; nothing is sent, retrying");
+                return Ok(Verdict::Snooze(DATABASE_DELAY).into());
             }
             Err(error) => return Err(error.into()),
         };
@@ -195,15 +195,14 @@ impl Sender {
             return Ok(Verdict::Done.into());
         }
         postrider_crashpoint::point!("evidence.held")?;
-        let more = i64::try_from(held.len()).unwrap_or(i64::MAX) >= PIECE;
+        let more = i64::try_from(held.len()).unwrap_or(i64::MAX) >= MAX_ARTIFACTS;
         let attempts = join_all(held.iter().map(|artifact| self.attempt(artifact))).await;
         postrider_crashpoint::point!("evidence.attached")?;
-        Ok(conclude(holder, attempts, more))
+        Ok(task_result(task, attempts, more))
     }
 
-    async fn attempt(&self, held: &Held) -> Attempt {
-        // Closed only with the program.
-        let _turn = self.calls.acquire().await;
+    async fn attempt(&self, held: &HeldArtifact) -> Attempt {
+        let _permit = self.calls.acquire().await;
         let started = Instant::now();
         let opened = match files::open(&self.store, held).await {
             Ok(opened) => opened,
@@ -211,7 +210,7 @@ impl Sender {
         };
         let permit = match self.breaker.permit() {
             Ok(permit) => permit,
-            Err(open) => return Attempt::Later(held.id, open.retry_after),
+            Err(open) => return Attempt::Postponed(held.id, open.retry_after),
         };
         let called = async {
             if self.look_up && may_have_arrived(held) {
@@ -232,9 +231,9 @@ impl Sender {
             self.cases.attach(upload).await
         };
         let answer = called.await;
-        permit.report(judge(&answer));
+        permit.report(breaker_outcome(&answer));
         match answer {
-            Ok(()) => Attempt::Made(Told {
+            Ok(()) => Attempt::Made(AttemptResult {
                 id: held.id,
                 failure: None,
                 retry_status: if held.attempt_count > 0 {
@@ -242,8 +241,8 @@ impl Sender {
                 } else {
                     RetryStatus::Pending
                 },
-                wait: None,
-                took: started.elapsed().as_secs_f64(),
+                delay: None,
+                duration: started.elapsed().as_secs_f64(),
             }),
             Err(refusal) => {
                 let Refusal {
@@ -259,172 +258,171 @@ impl Sender {
 
     fn failed(
         &self,
-        held: &Held,
+        held: &HeldArtifact,
         code: Code,
         message: String,
         retry_after: Option<Duration>,
         started: Instant,
     ) -> Attempt {
-        let told = failure_of(&self.policy, held, code, &message, retry_after);
-        Attempt::Made(Told {
-            took: started.elapsed().as_secs_f64(),
-            ..told
+        let result = failed_attempt(&self.policy, held, code, &message, retry_after);
+        Attempt::Made(AttemptResult {
+            duration: started.elapsed().as_secs_f64(),
+            ..result
         })
     }
 
     async fn record(
         &self,
         tx: &mut PgConnection,
-        conclusions: &[Arc<Conclusion>],
+        results: &[Arc<TaskResult>],
     ) -> Result<(), BoxError> {
-        let written = attach::record(tx, &self.name, conclusions).await;
-        let mut by_task: HashMap<i64, Vec<Written>> = HashMap::new();
-        for result in written.map_err(unbox)? {
+        let recorded = attach::record(tx, &self.name, results).await;
+        let mut by_task: HashMap<i64, Vec<RecordedResult>> = HashMap::new();
+        for result in recorded.map_err(into_boxed)? {
             by_task.entry(result.task).or_default().push(result);
         }
         postrider_crashpoint::point!("evidence.recorded")?;
-        for (task, written) in by_task {
-            self.keep(task, written);
+        for (task, recorded) in by_task {
+            self.keep_recorded(task, recorded);
         }
         Ok(())
     }
 
-    /// A task that is given up takes its untried artifacts with it: they failed, and both notifications can come.
-    fn mourn(self: Arc<Self>, item: &Item, failure: &Failure) -> Option<Effect> {
-        let task: Task = item.read().ok()?;
-        let (id, failure) = (item.id, failure.clone());
+    /// A dead task fails its untried artifacts, so that both notifications become due.
+    fn fail_task(self: Arc<Self>, item: &Item, failure: &Failure) -> Option<Effect> {
+        let task = item.read::<TaskPayload>().ok()?.task(item.id);
+        let reason = failure.to_string();
         Some(Box::new(move |tx| {
             Box::pin(async move {
-                let holder = task.holder(id);
-                let why = failure.to_string();
-                let written = give_up(tx, &self.policy, &self.name, holder, &why).await;
-                self.keep(id, written.map_err(unbox)?);
+                let recorded = fail_artifacts(tx, &self.policy, &self.name, task, &reason).await;
+                self.keep_recorded(task.id, recorded.map_err(into_boxed)?);
                 Ok(())
             })
         }))
     }
 
-    fn keep(&self, task: i64, written: Vec<Written>) {
-        let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
-        results.insert(task, written);
+    fn keep_recorded(&self, task: i64, results: Vec<RecordedResult>) {
+        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        recorded.insert(task, results);
     }
 
-    fn take(&self, task: i64) -> Option<Vec<Written>> {
-        let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
-        results.remove(&task)
+    fn take_recorded(&self, task: i64) -> Option<Vec<RecordedResult>> {
+        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        recorded.remove(&task)
     }
 
-    /// Counts what has committed, and has its events go out.
-    fn announce(&self, task: i64) {
-        let Some(written) = self.take(task) else {
+    /// Counts committed results and wakes the publisher of their events.
+    fn publish(&self, task: i64) {
+        let Some(results) = self.take_recorded(task) else {
             return;
         };
-        for result in &written {
-            counters::attempted(result.attempt_count, result.code.is_none());
+        for result in &results {
+            gauges::attempted(result.attempt_count, result.code.is_none());
             if result.retry_status == RetryStatus::PermanentFailed
                 && let Some(code) = &result.code
             {
-                counters::permanent_failure(code, 1);
+                gauges::permanent_failure(code, 1);
             }
         }
         self.waker.wake(&OUTBOX);
     }
 }
 
-/// The verdict, with everything that is written at its settling.
-fn conclude(holder: Holder, attempts: Vec<Attempt>, more: bool) -> Handled {
-    let (mut told, mut put_off) = (Vec::with_capacity(attempts.len()), Vec::new());
-    let mut wait = Duration::ZERO;
-    for attempt in attempts {
-        match attempt {
-            Attempt::Made(made) => told.push(made),
-            Attempt::Later(artifact, later) => {
-                put_off.push(artifact);
-                wait = wait.max(later);
+/// The verdict, with the result that is recorded with it.
+fn task_result(task: AttachTask, outcomes: Vec<Attempt>, more: bool) -> Handled {
+    let (mut attempts, mut postponed) = (Vec::with_capacity(outcomes.len()), Vec::new());
+    let mut delay = Duration::ZERO;
+    for outcome in outcomes {
+        match outcome {
+            Attempt::Made(attempt) => attempts.push(attempt),
+            Attempt::Postponed(artifact, later) => {
+                postponed.push(artifact);
+                delay = delay.max(later);
             }
         }
     }
-    let verdict = if more || !put_off.is_empty() {
-        Verdict::Snooze(wait)
+    let verdict = if more || !postponed.is_empty() {
+        Verdict::Snooze(delay)
     } else {
         Verdict::Done
     };
-    Handled::from(verdict).with_value(Conclusion {
-        holder,
-        told,
-        put_off,
+    Handled::from(verdict).with_value(TaskResult {
+        task,
+        attempts,
+        postponed,
     })
 }
 
-/// What a failure means for an artifact: whether it is tried again, and when.
-fn failure_of(
+/// A failed attempt: whether the artifact is retried, and when.
+fn failed_attempt(
     policy: &RetryPolicy,
-    held: &Held,
+    held: &HeldArtifact,
     code: Code,
     message: &str,
     retry_after: Option<Duration>,
-) -> Told {
+) -> AttemptResult {
     let attempts = u32::try_from(held.attempt_count + 1).unwrap_or(u32::MAX);
     let max_retries = u32::try_from(held.max_retries).unwrap_or(0);
     let retry_status = after_failure(code, attempts, max_retries);
-    let wait = (retry_status != RetryStatus::PermanentFailed).then(|| {
-        // The artifact's own limit decides whether, the policy only how long.
+    let delay = (retry_status != RetryStatus::PermanentFailed).then(|| {
+        // The artifact's own limit decides whether it is retried, the policy only when.
         let backoff = policy.delay(attempts, rand::random()).unwrap_or_default();
         backoff.max(retry_after.unwrap_or_default()).as_secs_f64()
     });
-    // Cleaned as every stored failure is: no secrets, no control characters, not endless.
+    // Sanitised like every stored failure: no secrets, no control characters, bounded.
     let message = Failure::with_category(code.as_str(), code.category(), message);
-    Told {
+    AttemptResult {
         id: held.id,
         failure: Some((code, message.message().to_owned())),
         retry_status,
-        wait,
-        took: 0.0,
+        delay,
+        duration: 0.0,
     }
 }
 
-/// Whatever the holder would have tried has failed.
-async fn give_up(
+/// Fails the artifacts that the task would have tried.
+async fn fail_artifacts(
     tx: &mut PgConnection,
     policy: &RetryPolicy,
     worker: &str,
-    holder: Holder,
-    why: &str,
-) -> Result<Vec<Written>> {
-    let held = attach::hold(tx, worker, &[holder], i64::MAX).await?;
-    let failed = |held: &Held| failure_of(policy, held, Code::SystemError, why, None);
-    let conclusion = Conclusion {
-        holder,
-        told: held.iter().map(failed).collect(),
-        put_off: Vec::new(),
+    task: AttachTask,
+    reason: &str,
+) -> Result<Vec<RecordedResult>> {
+    let held = attach::hold(tx, worker, &[task], i64::MAX).await?;
+    let failed =
+        |held: &HeldArtifact| failed_attempt(policy, held, Code::SystemError, reason, None);
+    let result = TaskResult {
+        task,
+        attempts: held.iter().map(failed).collect(),
+        postponed: Vec::new(),
     };
-    attach::record(tx, worker, &[Arc::new(conclusion)]).await
+    attach::record(tx, worker, &[Arc::new(result)]).await
 }
 
-/// The same for a row whose first event died before it became a task; says how many artifacts were marked.
-pub(crate) async fn give_up_row(
+/// Fails the artifacts of a row whose first event died before it became a task; returns their number.
+pub(crate) async fn fail_row(
     pool: &PgPool,
     policy: &RetryPolicy,
     row: Uuid,
-    why: &str,
+    reason: &str,
 ) -> Result<usize> {
     let mut tx = pool.begin().await?;
-    let Some((task, event)) = schedule::stillborn(&mut tx, row, why).await? else {
+    let Some((id, event)) = schedule::insert_dead_task(&mut tx, row, reason).await? else {
         return Ok(0);
     };
-    let holder = Holder {
-        task,
+    let task = AttachTask {
+        id,
         row,
         event,
         is_retry: false,
     };
-    let written = give_up(&mut tx, policy, "scheduler", holder, why).await?;
+    let recorded = fail_artifacts(&mut tx, policy, "scheduler", task, reason).await?;
     tx.commit().await?;
-    Ok(written.len())
+    Ok(recorded.len())
 }
 
-/// Was there a call whose outcome nobody knows?
-fn may_have_arrived(held: &Held) -> bool {
+/// Whether an earlier call's outcome is unknown.
+fn may_have_arrived(held: &HeldArtifact) -> bool {
     let uncertain = |code: &str| {
         matches!(
             code,
@@ -434,15 +432,15 @@ fn may_have_arrived(held: &Held) -> bool {
     held.lost || held.last_code.as_deref().is_some_and(uncertain)
 }
 
-fn judge(answer: &Result<(), Refusal>) -> breaker::Outcome {
+fn breaker_outcome(answer: &Result<(), Refusal>) -> breaker::Outcome {
     match answer {
         Ok(()) => breaker::Outcome::Answered,
         Err(refusal) => refusal.shows,
     }
 }
 
-/// The engine tells an outage from a refusal by the error's own type.
-fn unbox(error: Error) -> BoxError {
+/// The engine recognises outages by the error's type.
+fn into_boxed(error: Error) -> BoxError {
     match error {
         Error::Database(error) => Box::new(error),
         other => Box::new(other),

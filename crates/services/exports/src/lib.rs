@@ -48,16 +48,5 @@ pub use table::{CHECKS, EXPORT_JOB_INPUT, PARKED_REASONS};
 /// The migrations of the schema `exports`.
 #[must_use]
 pub const fn migrations() -> postrider::migrate::MigrationSet {
-    postrider::migration_set!(
-        "exports",
-        [
-            "0001_jobs",
-            "0002_sample",
-            "0003_cause",
-            "0004_leaner_indexes",
-            "0005_steady_plans",
-            "0006_archived_inputs",
-            "0007_parked"
-        ]
-    )
+    postrider::migration_set!("exports", ["0001_baseline"])
 }

@@ -1,4 +1,4 @@
-//! A Case API behind HTTP: `PUT` and `GET {url}/cases/{case_id}/evidence/{artifact_id}`.
+//! A Case API over HTTP: `PUT` and `GET {url}/cases/{case_id}/evidence/{artifact_id}`.
 
 use futures_util::{FutureExt, future::BoxFuture};
 use postrider_web::http_client::{self, ClientError, Endpoint, EndpointClient, NoResponse};
@@ -13,7 +13,7 @@ const NAME: &str = "x-file-name";
 /// The SHA-256 of its content, in hexadecimal.
 const DIGEST: &str = "x-file-sha256";
 
-/// The client.
+/// A client for a Case API over HTTP.
 pub struct HttpCases {
     client: EndpointClient,
 }
@@ -34,7 +34,7 @@ impl HttpCases {
         let (case, artifact) = (case.to_string(), artifact.to_string());
         let path = ["cases", &case, "evidence", &artifact];
         self.client.request(method, &path).ok_or_else(|| {
-            let message = "evidence.case_api.url can't be extended by a path";
+            let message = "evidence.case_api.url can't have a path appended";
             Refusal::lost(Code::SystemError, message)
         })
     }

@@ -1,4 +1,4 @@
-//! The request's body into a temporary file, never more of it than is taken.
+//! Receives an upload into a temporary file, up to the limit.
 
 use std::fs::File;
 
@@ -7,13 +7,12 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 
-use super::Refused;
-use crate::model::Invalid;
+use crate::{EvidenceError, model::InvalidField};
 
-/// The longest text field of a form.
-const LONGEST_FIELD: usize = 1024;
+/// Maximum size of a text field of a form.
+const MAX_FIELD_SIZE: usize = 1024;
 
-/// An upload that has arrived completely.
+/// A complete upload.
 pub(crate) struct Received {
     pub merchant_id: String,
     pub archive: File,
@@ -25,7 +24,7 @@ pub(crate) async fn receive(
     boundary: Option<String>,
     merchant_id: Option<String>,
     limit: u64,
-) -> Result<Received, Refused> {
+) -> Result<Received, EvidenceError> {
     let Some(boundary) = boundary else {
         let merchant_id = merchant_id.ok_or_else(|| missing("merchant_id"))?;
         let archive = spool(body.into_data_stream(), limit).await?;
@@ -41,12 +40,12 @@ pub(crate) async fn receive(
             Some("merchant_id") => merchant_id = Some(text(field).await?),
             Some("file") if archive.is_none() => archive = Some(spool(field, limit).await?),
             Some("file") => {
-                return Err(Invalid::new("file", "stands twice: send one archive").into());
+                return Err(InvalidField::new("file", "is present twice; send one archive").into());
             }
             other => {
                 let name = other.unwrap_or("(no name)").to_owned();
-                let problem = "is no field of this form; it has merchant_id and file";
-                return Err(Invalid::new(name, problem).into());
+                let problem = "is not a field of this form; the fields are merchant_id and file";
+                return Err(InvalidField::new(name, problem).into());
             }
         }
     }
@@ -56,48 +55,51 @@ pub(crate) async fn receive(
     })
 }
 
-/// Writes pieces to a file that vanishes with its handle.
-async fn spool<E>(pieces: impl Stream<Item = Result<Bytes, E>>, limit: u64) -> Result<File, Refused>
+/// Writes chunks to a file that disappears with its handle.
+async fn spool<E>(
+    chunks: impl Stream<Item = Result<Bytes, E>>,
+    limit: u64,
+) -> Result<File, EvidenceError>
 where
     E: std::error::Error + Send + Sync + 'static,
 {
     let mut file = tokio::fs::File::from_std(tempfile::tempfile()?);
-    let mut pieces = std::pin::pin!(pieces);
+    let mut chunks = std::pin::pin!(chunks);
     let mut size = 0_u64;
-    while let Some(piece) = pieces.next().await {
-        let piece = piece.map_err(|error| Refused::Incomplete(Box::new(error)))?;
-        size = size.saturating_add(u64::try_from(piece.len()).unwrap_or(u64::MAX));
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(|error| EvidenceError::Incomplete(Box::new(error)))?;
+        size = size.saturating_add(u64::try_from(chunk.len()).unwrap_or(u64::MAX));
         if size > limit {
-            return Err(Refused::TooLarge(limit));
+            return Err(EvidenceError::TooLarge(limit));
         }
-        file.write_all(&piece).await?;
+        file.write_all(&chunk).await?;
     }
     file.flush().await?;
     file.rewind().await?;
     Ok(file.into_std().await)
 }
 
-async fn text(mut field: multer::Field<'_>) -> Result<String, Refused> {
+async fn text(mut field: multer::Field<'_>) -> Result<String, EvidenceError> {
     let mut bytes = Vec::new();
-    while let Some(piece) = field.chunk().await.map_err(malformed)? {
-        bytes.extend_from_slice(&piece);
-        if bytes.len() > LONGEST_FIELD {
-            return Err(Invalid::new("merchant_id", "is too long").into());
+    while let Some(chunk) = field.chunk().await.map_err(malformed)? {
+        bytes.extend_from_slice(&chunk);
+        if bytes.len() > MAX_FIELD_SIZE {
+            return Err(InvalidField::new("merchant_id", "is too long").into());
         }
     }
-    String::from_utf8(bytes).map_err(|_| Invalid::new("merchant_id", "is not UTF-8").into())
+    String::from_utf8(bytes).map_err(|_| InvalidField::new("merchant_id", "is not UTF-8").into())
 }
 
-fn missing(field: &'static str) -> Refused {
-    Invalid::new(field, "is missing").into()
+fn missing(field: &'static str) -> EvidenceError {
+    InvalidField::new(field, "is missing").into()
 }
 
-fn malformed(error: multer::Error) -> Refused {
+fn malformed(error: multer::Error) -> EvidenceError {
     match error {
-        multer::Error::StreamReadFailed(cause) => Refused::Incomplete(cause),
+        multer::Error::StreamReadFailed(cause) => EvidenceError::Incomplete(cause),
         error @ (multer::Error::IncompleteStream
         | multer::Error::IncompleteFieldData { .. }
-        | multer::Error::IncompleteHeaders) => Refused::Incomplete(Box::new(error)),
-        error => Invalid::new("form", format!("can't be read: {error}")).into(),
+        | multer::Error::IncompleteHeaders) => EvidenceError::Incomplete(Box::new(error)),
+        error => InvalidField::new("form", format!("can't be read: {error}")).into(),
     }
 }

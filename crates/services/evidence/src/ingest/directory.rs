@@ -1,62 +1,62 @@
-//! The archive's own list of its entries, read before anything is believed.
+//! Reads an archive's central directory before the archive is opened.
 //!
-//! The reader of archives loads the whole list into memory and keeps one of two entries with the same name. So the
-//! list is walked here first: it may not be longer than allowed, and no name may stand in it twice.
+//! The ZIP reader loads the whole directory into memory and keeps only one of two entries with the same name. So the
+//! directory is checked here first: its size is limited, and no name may occur twice.
 
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
 
-use super::Refused;
+use crate::EvidenceError;
 
 const END: [u8; 4] = *b"PK\x05\x06";
 const END_64_LOCATOR: [u8; 4] = *b"PK\x06\x07";
 const END_64: [u8; 4] = *b"PK\x06\x06";
 const ENTRY: [u8; 4] = *b"PK\x01\x02";
 
-/// The end record and the longest comment.
-const TAIL: u64 = 22 + 65_535;
+/// Maximum size of the end record with its comment.
+const MAX_END_SIZE: u64 = 22 + 65_535;
 
-/// No list of allowed length is larger.
-const LARGEST: u64 = 64 * 1024 * 1024;
+/// Maximum size of the directory.
+const MAX_DIRECTORY_SIZE: u64 = 64 * 1024 * 1024;
 
-/// The longest name.
-const LONGEST_NAME: usize = 1024;
+/// Maximum length of a name.
+const MAX_NAME_LENGTH: usize = 1024;
 
-/// The names in the list, in their order; none twice.
-pub(super) fn names(file: &mut File, most: usize) -> Result<Vec<String>, Refused> {
-    walk(file, most).map_err(|error| match error {
-        Trouble::Refused(refused) => refused,
-        Trouble::Io(error) if error.kind() == ErrorKind::UnexpectedEof => truncated(),
-        Trouble::Io(error) => Refused::Disk(error),
+/// The names of the entries, in their order, without duplicates.
+pub(super) fn names(file: &mut File, max_entries: usize) -> Result<Vec<String>, EvidenceError> {
+    walk(file, max_entries).map_err(|error| match error {
+        DirectoryError::Invalid(error) => error,
+        DirectoryError::Io(error) if error.kind() == ErrorKind::UnexpectedEof => truncated(),
+        DirectoryError::Io(error) => EvidenceError::Disk(error),
     })
 }
 
-enum Trouble {
-    Refused(Refused),
+enum DirectoryError {
+    Invalid(EvidenceError),
     Io(std::io::Error),
 }
 
-impl From<std::io::Error> for Trouble {
+impl From<std::io::Error> for DirectoryError {
     fn from(error: std::io::Error) -> Self {
         Self::Io(error)
     }
 }
 
-impl From<Refused> for Trouble {
-    fn from(refused: Refused) -> Self {
-        Self::Refused(refused)
+impl From<EvidenceError> for DirectoryError {
+    fn from(error: EvidenceError) -> Self {
+        Self::Invalid(error)
     }
 }
 
-fn walk(file: &mut File, most: usize) -> Result<Vec<String>, Trouble> {
-    let (count, size, start) = end(file)?;
-    if count > u64::try_from(most).unwrap_or(u64::MAX) {
-        let problem = format!("has {count} entries; at most {most} are taken");
-        return Err(Refused::entry("archive", problem).into());
+fn walk(file: &mut File, max_entries: usize) -> Result<Vec<String>, DirectoryError> {
+    let (count, size, start) = end_record(file)?;
+    if count > u64::try_from(max_entries).unwrap_or(u64::MAX) {
+        let problem = format!("has {count} entries; the limit is {max_entries}");
+        return Err(EvidenceError::entry("archive", problem).into());
     }
-    if size > LARGEST {
-        return Err(Refused::entry("archive", "has too long a list of entries").into());
+    if size > MAX_DIRECTORY_SIZE {
+        return Err(EvidenceError::entry("archive", "has too large a directory").into());
     }
     file.seek(SeekFrom::Start(start))?;
     let mut list = BufReader::new(&mut *file).take(size);
@@ -77,13 +77,13 @@ fn walk(file: &mut File, most: usize) -> Result<Vec<String>, Trouble> {
         )?;
         let name = String::from_utf8(bytes).map_err(|error| {
             let shown = String::from_utf8_lossy(error.as_bytes()).into_owned();
-            Refused::entry(shown, "has a name that is not UTF-8")
+            EvidenceError::entry(shown, "has a name that is not UTF-8")
         })?;
-        if name.len() > LONGEST_NAME {
-            return Err(Refused::entry(name, "has too long a name").into());
+        if name.len() > MAX_NAME_LENGTH {
+            return Err(EvidenceError::entry(name, "has a name that is too long").into());
         }
         if !seen.insert(name.clone()) {
-            return Err(Refused::entry(name, "stands twice in the archive").into());
+            return Err(EvidenceError::entry(name, "occurs twice in the archive").into());
         }
         names.push(name);
     }
@@ -91,10 +91,10 @@ fn walk(file: &mut File, most: usize) -> Result<Vec<String>, Trouble> {
     Ok(names)
 }
 
-/// How many entries, how long their list is and where it begins.
-fn end(file: &mut File) -> Result<(u64, u64, u64), Trouble> {
+/// The number of entries, and the directory's size and offset.
+fn end_record(file: &mut File) -> Result<(u64, u64, u64), DirectoryError> {
     let length = file.seek(SeekFrom::End(0))?;
-    let tail = length.min(TAIL);
+    let tail = length.min(MAX_END_SIZE);
     file.seek(SeekFrom::Start(length - tail))?;
     let mut bytes = Vec::new();
     file.take(tail).read_to_end(&mut bytes)?;
@@ -105,7 +105,7 @@ fn end(file: &mut File) -> Result<(u64, u64, u64), Trouble> {
     };
     let at = (0..bytes.len()).rev().find(ends_the_file);
     let at =
-        at.ok_or_else(|| Refused::entry("archive", "is no ZIP archive, or its end is missing"))?;
+        at.ok_or_else(|| EvidenceError::entry("archive", "isn't a ZIP archive, or is truncated"))?;
     let record = length - tail + u64::try_from(at).unwrap_or(u64::MAX);
     let count = u64::from(u16_at(&bytes, at + 10));
     let size = u64::from(u32_at(&bytes, at + 12));
@@ -113,7 +113,7 @@ fn end(file: &mut File) -> Result<(u64, u64, u64), Trouble> {
     if !large {
         return Ok((count, size, record.checked_sub(size).ok_or_else(truncated)?));
     }
-    // Beyond 65,535 entries or 4 GB another record says it, and a locator in front of ours where that is.
+    // Beyond 65,535 entries or 4 GB there is a ZIP64 record, and a locator for it in front of this one.
     let mut locator = [0; 20];
     file.seek(SeekFrom::Start(
         record.checked_sub(20).ok_or_else(truncated)?,
@@ -134,8 +134,8 @@ fn end(file: &mut File) -> Result<(u64, u64, u64), Trouble> {
     Ok((u64_at(&wide, 32), size, start))
 }
 
-fn truncated() -> Refused {
-    Refused::entry("archive", "is damaged: its list of entries can't be read")
+fn truncated() -> EvidenceError {
+    EvidenceError::entry("archive", "is damaged: its directory can't be read")
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {

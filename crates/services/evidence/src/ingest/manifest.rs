@@ -1,16 +1,16 @@
-//! `manifest.csv`: which files belong to which case.
+//! Reads `manifest.csv`, which assigns files to cases.
 
 use std::collections::HashSet;
 
 use uuid::Uuid;
 
-use super::Refused;
-use crate::model::{MAX_FILES_PER_ROW, MAX_ROWS, Width, check_text};
+use crate::EvidenceError;
+use crate::model::{MAX_FILES_PER_ROW, MAX_ROWS, MaxLength, check_text};
 
 const ENTRY: &str = "manifest.csv";
 const HEADER: [&str; 3] = ["case_id", "reference", "files"];
 
-/// One line.
+/// One line of the manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Row {
     pub line: u64,
@@ -19,64 +19,64 @@ pub(super) struct Row {
     pub files: Vec<String>,
 }
 
-/// Reads and checks every line; the first that is wrong is named.
-pub(super) fn read(text: &str) -> Result<Vec<Row>, Refused> {
+/// Reads and checks every line; the error names the first invalid one.
+pub(super) fn read(text: &str) -> Result<Vec<Row>, EvidenceError> {
     let text = text.strip_prefix('\u{FEFF}').unwrap_or(text);
     let mut lines = csv::ReaderBuilder::new().from_reader(text.as_bytes());
     let header = lines.headers().map_err(|error| unreadable(&error))?;
     if !header.iter().map(str::trim).eq(HEADER) {
-        let problem = format!("must begin with the header {}", HEADER.join(","));
-        return Err(Refused::entry(ENTRY, problem));
+        let problem = format!("must start with the header {}", HEADER.join(","));
+        return Err(EvidenceError::entry(ENTRY, problem));
     }
     let mut rows = Vec::new();
     for record in lines.records() {
         let record = record.map_err(|error| unreadable(&error))?;
         if rows.len() == MAX_ROWS {
             let problem = format!("has more than {MAX_ROWS} rows");
-            return Err(Refused::entry(ENTRY, problem));
+            return Err(EvidenceError::entry(ENTRY, problem));
         }
         rows.push(row(&record)?);
     }
     if rows.is_empty() {
-        return Err(Refused::entry(ENTRY, "has no rows"));
+        return Err(EvidenceError::entry(ENTRY, "has no rows"));
     }
     Ok(rows)
 }
 
-fn row(record: &csv::StringRecord) -> Result<Row, Refused> {
+fn row(record: &csv::StringRecord) -> Result<Row, EvidenceError> {
     let line = record.position().map_or(0, csv::Position::line);
-    let wrong = |column: &str, problem: &str| {
-        Refused::entry(ENTRY, format!("line {line}, column {column} {problem}"))
+    let invalid = |column: &str, problem: &str| {
+        EvidenceError::entry(ENTRY, format!("line {line}, column {column} {problem}"))
     };
     let cell = |n: usize| record.get(n).unwrap_or_default().trim();
     for (column, value) in HEADER.iter().zip(record) {
-        // A spreadsheet that opens the manifest or a report made of it would run these.
+        // A spreadsheet that opens the manifest or a report would run these.
         if value.starts_with(['=', '+', '-', '@', '\t', '\r']) {
-            return Err(wrong(column, "begins like a formula"));
+            return Err(invalid(column, "starts like a formula"));
         }
     }
     let case_id = cell(0)
         .parse()
-        .map_err(|_| wrong("case_id", "is not a UUID"))?;
+        .map_err(|_| invalid("case_id", "is not a UUID"))?;
     let reference = Some(cell(1)).filter(|text| !text.is_empty());
     if let Some(reference) = reference {
-        check_text("reference", reference, Width::Name)
-            .map_err(|invalid| wrong("reference", &invalid.problem))?;
+        check_text("reference", reference, MaxLength::Name)
+            .map_err(|error| invalid("reference", &error.problem))?;
     }
     let mut seen = HashSet::new();
     let mut files = Vec::new();
     for name in cell(2).split(';').map(str::trim) {
         if name.is_empty() {
-            return Err(wrong("files", "is empty, or has an empty name in it"));
+            return Err(invalid("files", "is empty or contains an empty name"));
         }
         if !seen.insert(name) {
-            return Err(wrong("files", &format!("names {name:?} twice")));
+            return Err(invalid("files", &format!("lists {name:?} twice")));
         }
         files.push(name.to_owned());
     }
     if files.len() > MAX_FILES_PER_ROW {
-        let problem = format!("names more than {MAX_FILES_PER_ROW} files");
-        return Err(wrong("files", &problem));
+        let problem = format!("lists more than {MAX_FILES_PER_ROW} files");
+        return Err(invalid("files", &problem));
     }
     Ok(Row {
         line,
@@ -86,8 +86,8 @@ fn row(record: &csv::StringRecord) -> Result<Row, Refused> {
     })
 }
 
-fn unreadable(error: &csv::Error) -> Refused {
-    Refused::entry(ENTRY, format!("can't be read as CSV: {error}"))
+fn unreadable(error: &csv::Error) -> EvidenceError {
+    EvidenceError::entry(ENTRY, format!("can't be read as CSV: {error}"))
 }
 
 #[cfg(test)]
@@ -97,14 +97,14 @@ mod tests {
 
     const CASE: &str = "7f0c2f9e-4f1c-4f7e-9c7a-1d2e3f4a5b6c";
 
-    fn refusal(lines: &str) -> String {
+    fn error_of(lines: &str) -> String {
         read(&format!("case_id,reference,files\n{lines}"))
             .unwrap_err()
             .to_string()
     }
 
     #[test]
-    fn a_line_names_its_case_its_reference_and_its_files() {
+    fn a_line_has_a_case_a_reference_and_files() {
         let text = format!("\u{FEFF}case_id,reference,files\r\n{CASE},\"R, 1\",a.pdf; b/c.png\r\n");
         let rows = read(&text).unwrap();
         assert_eq!(rows[0].case_id.to_string(), CASE);
@@ -113,17 +113,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_line_and_column() {
-        assert!(refusal("").contains("no rows"));
-        assert!(refusal("nope,,a.pdf\n").contains("line 2, column case_id"));
-        assert!(refusal(&format!("{CASE},,\n")).contains("column files"));
-        assert!(refusal(&format!("{CASE},,a;;b\n")).contains("column files"));
-        assert!(refusal(&format!("{CASE},,a;a\n")).contains("twice"));
+    fn errors_name_line_and_column() {
+        assert!(error_of("").contains("no rows"));
+        assert!(error_of("nope,,a.pdf\n").contains("line 2, column case_id"));
+        assert!(error_of(&format!("{CASE},,\n")).contains("column files"));
+        assert!(error_of(&format!("{CASE},,a;;b\n")).contains("column files"));
+        assert!(error_of(&format!("{CASE},,a;a\n")).contains("twice"));
         assert!(
-            refusal(&format!("{CASE},=1+1,a\n")).contains("column reference begins like a formula")
+            error_of(&format!("{CASE},=1+1,a\n"))
+                .contains("column reference starts like a formula")
         );
-        assert!(refusal(&format!("{CASE},,@x\n")).contains("column files begins like a formula"));
-        assert!(refusal(&format!("{CASE},a\n")).contains("CSV"));
+        assert!(error_of(&format!("{CASE},,@x\n")).contains("column files starts like a formula"));
+        assert!(error_of(&format!("{CASE},a\n")).contains("CSV"));
         assert!(
             read("case,ref\n")
                 .unwrap_err()

@@ -1,6 +1,6 @@
-//! An archive's files into the store, through bounded memory.
+//! Unpacks an archive into the store with bounded memory.
 //!
-//! One thread unpacks and hashes; this side stores. Small files go several at a time, a large one piece by piece.
+//! A blocking thread unpacks and hashes, an async task stores. Small files are stored concurrently, large ones in chunks.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -12,19 +12,20 @@ use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use super::{PREFIX, Refused, archive::Unpacking, archive::damaged};
+use super::{PREFIX, archive::Unpacking, archive::damaged};
+use crate::EvidenceError;
 
-/// Up to this size a file is stored in one go.
-const SMALL: u64 = 512 * 1024;
+/// Maximum size of a file that is stored in one call.
+const MAX_SINGLE_PUT: u64 = 512 * 1024;
 
-/// Small files on their way at once.
-const AT_ONCE: usize = 8;
+/// Maximum concurrent uploads of small files.
+const MAX_CONCURRENT_PUTS: usize = 8;
 
-/// Pieces of a large file.
-const PIECE: usize = 256 * 1024;
+/// Size of a chunk of a large file.
+const CHUNK_SIZE: usize = 256 * 1024;
 
-/// Pieces between the two sides.
-const WAITING: usize = 4;
+/// Number of chunks buffered between the thread and the task.
+const CHANNEL_CAPACITY: usize = 4;
 
 /// A file that is in the store.
 pub(super) struct Stored {
@@ -34,21 +35,21 @@ pub(super) struct Stored {
 }
 
 enum Step {
-    /// A whole file, by its place in the list.
+    /// A whole file, by its index.
     Small(usize, Bytes, String),
-    /// A large file begins.
+    /// The start of a large file.
     Begin(usize),
-    Piece(Bytes),
+    Chunk(Bytes),
     End(u64, String),
 }
 
-/// Stores every file; `written` names all that may be in the store, also when it fails half-way.
+/// Stores every file; `written` gets the keys of everything that may be in the store, also on failure.
 pub(super) async fn unpack(
     store: &Store,
     job: Uuid,
     unpacking: Unpacking,
     written: &mut Vec<Key>,
-) -> Result<HashMap<String, Stored>, Refused> {
+) -> Result<HashMap<String, Stored>, EvidenceError> {
     let names: Vec<String> = unpacking
         .files
         .iter()
@@ -57,9 +58,9 @@ pub(super) async fn unpack(
     let keys: Vec<Key> = names
         .iter()
         .enumerate()
-        .map(|(n, name)| Key::from(format!("{PREFIX}/{job}/{n:06}-{}", plain(name))))
+        .map(|(n, name)| Key::from(format!("{PREFIX}/{job}/{n:06}-{}", sanitize(name))))
         .collect();
-    let (sender, mut steps) = mpsc::channel(WAITING);
+    let (sender, mut steps) = mpsc::channel(CHANNEL_CAPACITY);
     let unpacker = tokio::task::spawn_blocking(move || send_all(unpacking, &sender));
     let mut stored = HashMap::with_capacity(names.len());
     let mut puts = FuturesUnordered::new();
@@ -68,11 +69,11 @@ pub(super) async fn unpack(
         let key = keys[n].clone();
         stored.insert(names[n].clone(), Stored { key, size, sha256 });
     };
-    let result: Result<(), Refused> = async {
+    let result: Result<(), EvidenceError> = async {
         while let Some(step) = steps.recv().await {
             match step {
                 Step::Small(n, content, sha256) => {
-                    if puts.len() >= AT_ONCE {
+                    if puts.len() >= MAX_CONCURRENT_PUTS {
                         let _: Option<()> = puts.next().await.transpose()?;
                     }
                     written.push(keys[n].clone());
@@ -84,9 +85,9 @@ pub(super) async fn unpack(
                     written.push(keys[n].clone());
                     large = Some((n, store.upload(&keys[n])));
                 }
-                Step::Piece(piece) => {
+                Step::Chunk(chunk) => {
                     if let Some((_, upload)) = &mut large {
-                        upload.write(piece).await?;
+                        upload.write(chunk).await?;
                     }
                 }
                 Step::End(size, sha256) => {
@@ -100,39 +101,39 @@ pub(super) async fn unpack(
         Ok(())
     }
     .await;
-    // Let the other side end, whatever happened here; what is under way must be known to be there or not.
+    // Let the thread end, and wait for uploads in progress: their outcome must be known.
     drop(steps);
     let mut result = result;
     while let Some(put) = puts.next().await {
-        result = result.and(put.map_err(Refused::from));
+        result = result.and(put.map_err(EvidenceError::from));
     }
     if let Some((_, upload)) = large
         && let Err(error) = upload.abort().await
     {
-        tracing::debug!(%error, "an upload could not be called off");
+        tracing::debug!(%error, "an upload can't be aborted now; the sweep removes it");
     }
-    // What is wrong with the archive explains what went wrong here, if both did.
-    unpacker.await.map_err(Refused::broken)??;
+    // If both sides failed, the archive is the cause.
+    unpacker.await.map_err(EvidenceError::internal)??;
     result?;
     Ok(stored)
 }
 
-/// The blocking side. Ends early, and well, when nobody listens any more.
-fn send_all(mut unpacking: Unpacking, steps: &mpsc::Sender<Step>) -> Result<(), Refused> {
-    for (n, (name, index, announced)) in unpacking.files.iter().enumerate() {
+/// The blocking side. Ends early without an error when the receiver is gone.
+fn send_all(mut unpacking: Unpacking, steps: &mpsc::Sender<Step>) -> Result<(), EvidenceError> {
+    for (n, (name, index, declared)) in unpacking.files.iter().enumerate() {
         let entry = unpacking.reader.by_index(*index).map_err(damaged(name))?;
-        let mut source = Source {
+        let mut source = EntryReader {
             name,
-            // One byte more than announced is a lie.
-            entry: entry.take(announced.saturating_add(1)),
-            announced: *announced,
+            // One byte more shows that the declared size is wrong.
+            entry: entry.take(declared.saturating_add(1)),
+            declared: *declared,
             read: 0,
             hash: Sha256::new(),
         };
-        let open = if *announced <= SMALL {
+        let open = if *declared <= MAX_SINGLE_PUT {
             let mut content = BytesMut::new();
-            while let Some(piece) = source.next()? {
-                content.extend_from_slice(&piece);
+            while let Some(chunk) = source.next()? {
+                content.extend_from_slice(&chunk);
             }
             let (_, sha256) = source.finish()?;
             steps.blocking_send(Step::Small(n, content.freeze(), sha256))
@@ -150,13 +151,13 @@ type Sent = Result<(), mpsc::error::SendError<Step>>;
 
 fn send_large(
     n: usize,
-    mut source: Source<'_, impl Read>,
+    mut source: EntryReader<'_, impl Read>,
     steps: &mpsc::Sender<Step>,
-) -> Result<Sent, Refused> {
+) -> Result<Sent, EvidenceError> {
     let mut sent = steps.blocking_send(Step::Begin(n));
     while sent.is_ok() {
         match source.next()? {
-            Some(piece) => sent = steps.blocking_send(Step::Piece(piece)),
+            Some(chunk) => sent = steps.blocking_send(Step::Chunk(chunk)),
             None => {
                 let (size, sha256) = source.finish()?;
                 return Ok(steps.blocking_send(Step::End(size, sha256)));
@@ -166,22 +167,24 @@ fn send_large(
     Ok(sent)
 }
 
-/// An entry that is being read.
-struct Source<'a, R> {
+/// Reads an entry.
+struct EntryReader<'a, R> {
     name: &'a str,
     entry: R,
-    announced: u64,
+    declared: u64,
     read: u64,
     hash: Sha256,
 }
 
-impl<R: Read> Source<'_, R> {
-    fn next(&mut self) -> Result<Option<Bytes>, Refused> {
-        let mut piece = vec![0; PIECE];
+impl<R: Read> EntryReader<'_, R> {
+    fn next(&mut self) -> Result<Option<Bytes>, EvidenceError> {
+        let mut chunk = vec![0; CHUNK_SIZE];
         let mut filled = 0;
-        while filled < PIECE {
-            let read = self.entry.read(&mut piece[filled..]);
-            match read.map_err(|error| Refused::entry(self.name, format!("is damaged: {error}")))? {
+        while filled < CHUNK_SIZE {
+            let read = self.entry.read(&mut chunk[filled..]);
+            match read
+                .map_err(|error| EvidenceError::entry(self.name, format!("is damaged: {error}")))?
+            {
                 0 => break,
                 n => filled += n,
             }
@@ -189,28 +192,31 @@ impl<R: Read> Source<'_, R> {
         if filled == 0 {
             return Ok(None);
         }
-        piece.truncate(filled);
+        chunk.truncate(filled);
         self.read += u64::try_from(filled).unwrap_or(u64::MAX);
-        if self.read > self.announced {
-            return Err(Refused::entry(self.name, "is larger than the archive says"));
+        if self.read > self.declared {
+            return Err(EvidenceError::entry(
+                self.name,
+                "is larger than declared in the archive",
+            ));
         }
-        self.hash.update(&piece);
-        Ok(Some(piece.into()))
+        self.hash.update(&chunk);
+        Ok(Some(chunk.into()))
     }
 
-    fn finish(self) -> Result<(u64, String), Refused> {
-        if self.read != self.announced {
-            return Err(Refused::entry(
+    fn finish(self) -> Result<(u64, String), EvidenceError> {
+        if self.read != self.declared {
+            return Err(EvidenceError::entry(
                 self.name,
-                "is smaller than the archive says",
+                "is smaller than declared in the archive",
             ));
         }
         Ok((self.read, hex::encode(self.hash.finalize())))
     }
 }
 
-/// The last part of a name in characters that every store and every shell takes.
-fn plain(name: &str) -> String {
+/// The last part of a name, in characters that every store and shell accepts.
+fn sanitize(name: &str) -> String {
     let last = name.rsplit('/').next().unwrap_or(name);
     let clean = |c: char| {
         if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') {

@@ -1,36 +1,36 @@
-//! The closed list of error codes of an attachment, and what each means for a retry.
+//! Error codes of an attachment, and whether each can be retried.
 
 use postrider::failure::Category;
 
 /// Why an artifact could not be attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Code {
-    /// The Case API gave no answer in time.
+    /// The Case API didn't respond in time.
     ApiTimeout,
     /// The connection to it failed or broke.
     NetworkTimeout,
-    /// It takes nothing at present.
+    /// The Case API is unavailable.
     Unavailable,
-    /// It broke over this file.
+    /// The Case API failed on this file.
     ServerError,
-    /// Something of ours failed, or nobody knows.
+    /// A failure on our side, or an unknown one.
     SystemError,
-    /// The object is not what was ingested.
+    /// The object differs from what was ingested.
     CorruptedFile,
-    /// The Case API refuses the file.
+    /// The Case API rejects the file.
     InvalidFormat,
     /// The object is not in the store.
     ObjectMissing,
-    /// The Case API does not know us.
+    /// The Case API rejects our credentials.
     Unauthorized,
-    /// The Case API does not let us.
+    /// The Case API forbids the call.
     Forbidden,
     /// There is no such case.
     CaseNotFound,
 }
 
 impl Code {
-    /// All of them.
+    /// All codes.
     pub const ALL: [Self; 11] = [
         Self::ApiTimeout,
         Self::NetworkTimeout,
@@ -45,7 +45,7 @@ impl Code {
         Self::CaseNotFound,
     ];
 
-    /// As it is stored and shown.
+    /// The name as stored and shown.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -63,7 +63,7 @@ impl Code {
         }
     }
 
-    /// What kind of failure it is; the database's function says the same, and a test compares them.
+    /// The category; a test compares it with the database's function.
     #[must_use]
     pub const fn category(self) -> Category {
         match self {
@@ -74,15 +74,15 @@ impl Code {
         }
     }
 
-    /// May another attempt succeed?
+    /// Whether another attempt may succeed.
     #[must_use]
     pub const fn is_transient(self) -> bool {
         self.category().is_transient()
     }
 
-    /// What an answer of the Case API means that is neither a success nor 409.
+    /// The code for a response of the Case API other than success and 409.
     #[must_use]
-    pub const fn of_status(status: u16) -> Self {
+    pub const fn from_status(status: u16) -> Self {
         match status {
             401 => Self::Unauthorized,
             403 | 407 => Self::Forbidden,
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_answer_of_the_case_api_has_its_code() {
+    fn every_response_of_the_case_api_has_a_code() {
         for (status, code) in [
             (401, "401"),
             (403, "403"),
@@ -116,7 +116,7 @@ mod tests {
             (504, "ATTACHMENT_API_TIMEOUT"),
             (302, "SYSTEM_ERROR"),
         ] {
-            assert_eq!(Code::of_status(status).as_str(), code, "{status}");
+            assert_eq!(Code::from_status(status).as_str(), code, "{status}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What clients are shown.
+//! Responses to clients.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,16 +8,16 @@ use uuid::Uuid;
 
 use super::{AttachmentStatus, EvidenceStatus, RetryStatus};
 
-/// How far a job has come.
+/// The status of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[schema(as = FileJobStatus)]
 pub enum JobStatus {
-    /// Some artifact was not tried yet: N1 is still to come.
+    /// An artifact has not been tried yet; N1 was not sent.
     Processing,
-    /// N1 is out; retries are under way.
+    /// N1 was sent; retries are in progress.
     Retrying,
-    /// Finished: nothing of it changes any more.
+    /// Finished; it no longer changes.
     Completed,
 }
 
@@ -27,19 +27,19 @@ pub enum JobStatus {
 pub struct JobSummary {
     /// Its id.
     pub file_job_id: Uuid,
-    /// Whose evidence it is.
+    /// The merchant.
     pub merchant_id: String,
-    /// How far it has come.
+    /// Its status.
     pub status: JobStatus,
-    /// How many artifacts it has.
+    /// Number of artifacts.
     pub total: i64,
-    /// How many are attached.
+    /// Number of attached artifacts.
     pub attached: i64,
-    /// How many failed at their last attempt.
+    /// Number of artifacts whose last attempt failed.
     pub failed: i64,
-    /// How many were not tried yet.
+    /// Number of artifacts that have not been tried yet.
     pub pending: i64,
-    /// When it was handed in.
+    /// When it was submitted.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
     /// When N1 was sent.
@@ -50,22 +50,22 @@ pub struct JobSummary {
     pub n2_sent_at: Option<OffsetDateTime>,
 }
 
-/// A job with its rows, one page of them.
+/// A job with one page of its rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = FileJobView)]
 pub struct JobView {
-    /// What a listing shows.
+    /// Its summary.
     #[serde(flatten)]
     pub job: JobSummary,
-    /// How many rows it has in all.
+    /// Total number of rows.
     pub row_count: i32,
-    /// How many artifacts failed, by code.
+    /// Number of failed artifacts, by code.
     pub errors: Value,
-    /// The notifications that were made.
+    /// Its notifications.
     pub notifications: Vec<NotificationView>,
     /// The rows of this page.
     pub rows: Vec<RowView>,
-    /// Send this as `cursor` to get more rows; absent when these are the last.
+    /// `cursor` of the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
 }
@@ -73,17 +73,17 @@ pub struct JobView {
 /// N1 or N2.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NotificationView {
-    /// Its id, which the receiver gets as `webhook-id`.
+    /// Its id, sent as `webhook-id`.
     pub id: Uuid,
     /// `evidence.n1` or `evidence.n2`.
     pub kind: String,
-    /// What it says.
+    /// Its content.
     #[schema(value_type = Object)]
     pub body: Value,
-    /// When it was made.
+    /// When it was created.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
-    /// When the receiver took it.
+    /// When it was delivered.
     #[serde(with = "time::serde::rfc3339::option")]
     pub delivered_at: Option<OffsetDateTime>,
 }
@@ -93,19 +93,19 @@ pub struct NotificationView {
 pub struct RowView {
     /// Its id.
     pub file_job_row_id: Uuid,
-    /// Its place in the job, from 1.
+    /// Its number in the job, from 1.
     pub row_number: i32,
     /// The case.
     pub case_id: Uuid,
-    /// The merchant's own name for it.
+    /// The merchant's reference.
     pub reference: Option<String>,
-    /// What its artifacts add up to.
+    /// Its status.
     pub evidence_status: EvidenceStatus,
-    /// How many artifacts it has.
+    /// Number of artifacts.
     pub evidence_count: i32,
-    /// How many are attached.
+    /// Number of attached artifacts.
     pub evidence_attached_count: i32,
-    /// How many failed at their last attempt.
+    /// Number of artifacts whose last attempt failed.
     pub evidence_failed_count: i32,
     /// When the last of them was attached.
     #[serde(with = "time::serde::rfc3339::option")]
@@ -117,37 +117,37 @@ pub struct RowView {
 /// One artifact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::FromRow)]
 pub struct ArtifactView {
-    /// Its id, which the Case API gets.
+    /// Its id, sent to the Case API.
     #[sqlx(rename = "id")]
     pub artifact_id: Uuid,
-    /// The name that it is attached under.
+    /// Its name in the case.
     pub file_name: String,
     /// Its media type.
     pub file_type: Option<String>,
-    /// Its size, if it is known.
+    /// Its size, if known.
     pub file_size_bytes: Option<i64>,
     /// Its key in the store.
     pub s3_key: String,
-    /// Has the case got it?
+    /// Whether it is attached.
     pub attachment_status: AttachmentStatus,
-    /// Where it stands with its retries.
+    /// Its retry status.
     pub retry_status: RetryStatus,
-    /// All attempts.
+    /// Number of attempts.
     pub attempt_count: i32,
-    /// Attempts after the first.
+    /// Number of attempts after the first.
     pub retry_count: i32,
-    /// Why the last attempt failed.
+    /// Error code of the last attempt.
     pub attachment_error_code: Option<String>,
-    /// What it said.
+    /// Error message of the last attempt.
     pub attachment_error_message: Option<String>,
-    /// What kind of failure that is.
+    /// Category of the error.
     pub error_category: Option<String>,
-    /// Will it be tried again?
+    /// Whether it will be retried.
     pub is_retryable: bool,
-    /// Not before this.
+    /// When the next retry is due.
     #[serde(with = "time::serde::rfc3339::option")]
     pub next_retry_at: Option<OffsetDateTime>,
-    /// When it was last tried again.
+    /// When it was last retried.
     #[serde(with = "time::serde::rfc3339::option")]
     pub last_retry_at: Option<OffsetDateTime>,
     /// When it was attached.

@@ -22,7 +22,7 @@ pub(super) const MAX_CONCURRENT: usize = 16;
 
 /// Settings that can't be used.
 #[derive(Debug, thiserror::Error)]
-pub enum Unusable {
+pub enum InvalidReceiver {
     /// The webhook can't be prepared.
     #[error("evidence.notify.url and evidence.notify.secret can't be used")]
     Webhook(#[from] webhook::WebhookError),
@@ -44,7 +44,7 @@ pub struct Deliverer {
 
 impl Deliverer {
     /// A deliverer to the receivers of these settings.
-    pub fn new(pool: PgPool, settings: &Notify) -> Result<Self, Unusable> {
+    pub fn new(pool: PgPool, settings: &Notify) -> Result<Self, InvalidReceiver> {
         Ok(Self {
             pool,
             webhook: receiver(settings)?,

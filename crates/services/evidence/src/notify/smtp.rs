@@ -1,4 +1,4 @@
-//! A mail for those who read rather than program.
+//! Notifications by mail.
 
 use lettre::{
     AsyncSmtpTransport, AsyncTransport, Message, Tokio1Executor,
@@ -8,10 +8,10 @@ use postrider::failure::{Category, Failure};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::deliver::{DeliveryError, Unusable};
+use super::deliver::{DeliveryError, InvalidReceiver};
 use crate::{settings::Notify, store::summary::Notification};
 
-/// The way to one mailbox.
+/// Sends mails to one mailbox.
 pub(super) struct Mailer {
     transport: AsyncSmtpTransport<Tokio1Executor>,
     from: Mailbox,
@@ -19,14 +19,14 @@ pub(super) struct Mailer {
 }
 
 impl Mailer {
-    /// None if no mail server is configured.
-    pub(super) fn new(settings: &Notify) -> Result<Option<Self>, Unusable> {
+    /// `None` if no mail server is configured.
+    pub(super) fn new(settings: &Notify) -> Result<Option<Self>, InvalidReceiver> {
         let Some(url) = &settings.smtp_url else {
             return Ok(None);
         };
         let mailbox = |key, text: &Option<String>| {
             let parsed = text.as_deref().and_then(|text| text.parse().ok());
-            parsed.ok_or(Unusable::Mailbox(key))
+            parsed.ok_or(InvalidReceiver::Mailbox(key))
         };
         let transport = AsyncSmtpTransport::<Tokio1Executor>::from_url(url.as_str())?
             .timeout(Some(settings.timeout))
@@ -46,21 +46,21 @@ impl Mailer {
         let mail = Message::builder()
             .from(self.from.clone())
             .to(self.to.clone())
-            // The same at every attempt: a mailbox can tell a repetition.
+            // The same at every attempt, so that a mailbox can recognise a duplicate.
             .message_id(Some(format!("<{id}@postrider>")))
             .subject(subject(notification))
             .header(ContentType::TEXT_PLAIN)
             .body(text(notification))
-            .map_err(|error| refused(&error, Category::System))?;
+            .map_err(|error| smtp_error(&error, Category::System))?;
         self.transport
             .send(mail)
             .await
             .map(drop)
-            .map_err(|error| refused(&error, Category::Network))
+            .map_err(|error| smtp_error(&error, Category::Network))
     }
 }
 
-fn refused(error: &(dyn std::error::Error + 'static), category: Category) -> DeliveryError {
+fn smtp_error(error: &(dyn std::error::Error + 'static), category: Category) -> DeliveryError {
     let failure = Failure::from_error("SMTP", error);
     let failure = Failure::with_category("SMTP", category, failure.message());
     DeliveryError::Receiver(failure, None)
@@ -81,13 +81,13 @@ fn text(notification: &Notification) -> String {
         Some(value) => format!("{words}: {value}\n"),
     };
     let mut text: String = [
-        ("total", "Files in all"),
+        ("total", "Files"),
         ("attached", "Attached"),
         ("failed", "Failed so far"),
-        ("will_retry", "Will be tried again"),
+        ("will_retry", "Will be retried"),
         ("recovered_by_retry", "Attached by a retry"),
         ("permanent_failed", "Cannot be attached"),
-        ("unsettled", "Given up unsettled"),
+        ("unsettled", "Unsettled at the deadline"),
         ("errors", "Errors by code"),
     ]
     .into_iter()

@@ -1,4 +1,4 @@
-//! Who is told of N1 and N2: a webhook, a mailbox, both, or nobody.
+//! Receivers of N1 and N2: a webhook, a mailbox, both or none.
 
 use std::{fmt, time::Duration};
 
@@ -10,24 +10,24 @@ use url::Url;
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Notify {
-    /// Gets a POST; absent: no webhook.
+    /// Address of the webhook, if any.
     #[serde(deserialize_with = "address")]
     pub url: Option<Url>,
-    /// Signs it; absent: unsigned.
+    /// Secret that signs webhook calls; if absent, they are unsigned.
     #[serde(deserialize_with = "unless_empty")]
     pub secret: Option<String>,
-    /// May the receiver have a private address, when it was not named by this file?
+    /// Whether the receiver may have a private address when it isn't named by the configuration.
     pub allow_private: bool,
-    /// How long the receiver may take.
+    /// Deadline of a call.
     #[serde(with = "postrider::internal::duration")]
     pub timeout: Duration,
-    /// A mail server: `smtp://user:password@host:port`, or `smtps://…`; absent: no mail.
+    /// Mail server, if any: `smtp://user:password@host:port` or `smtps://…`.
     #[serde(deserialize_with = "address")]
     pub smtp_url: Option<Url>,
-    /// The sender of the mail.
+    /// Sender of mails.
     #[serde(deserialize_with = "unless_empty")]
     pub smtp_from: Option<String>,
-    /// Its receiver.
+    /// Receiver of mails.
     #[serde(deserialize_with = "unless_empty")]
     pub smtp_to: Option<String>,
 }
@@ -39,12 +39,12 @@ impl Notify {
             found.push(("evidence.notify.url", wrong));
         }
         if self.timeout.is_zero() {
-            let what = "must be longer than zero".to_owned();
+            let what = "must be greater than zero".to_owned();
             found.push(("evidence.notify.timeout", what));
         }
         if let Some(url) = &self.smtp_url {
             if !matches!(url.scheme(), "smtp" | "smtps") {
-                let what = "must begin with smtp:// or smtps://".to_owned();
+                let what = "must start with smtp:// or smtps://".to_owned();
                 found.push(("evidence.notify.smtp_url", what));
             }
             for (key, value) in [
@@ -65,7 +65,7 @@ impl Notify {
 }
 
 impl fmt::Debug for Notify {
-    /// Neither the secret nor what an address may carry belongs in a log.
+    /// Without the secret and the addresses, which may contain credentials.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host = |url: &Option<Url>| url.as_ref().and_then(Url::host_str).map(str::to_owned);
         f.debug_struct("Notify")

@@ -1,7 +1,7 @@
-//! From an event to its artifacts' results.
+//! Attach tasks: created from events, their artifacts held, results recorded.
 //!
-//! Array parameters go through a sub-select in all of these: a planner that sees how long they are would rather read all
-//! artifacts of all jobs.
+//! Array parameters go through a sub-select everywhere: a planner that sees their length would read all artifacts of all
+//! jobs instead.
 
 use postrider::{Error, outbox};
 use sqlx::PgConnection;
@@ -22,12 +22,12 @@ from unnest((select $1::uuid[]), (select $2::uuid[]), (select $3::boolean[]))
 join evidence.file_job_row r on r.id = u.row_id
 order by u.place";
 
-/// The gate, and the artifact's lease in one, for many tasks of different rows. A first event takes what was never
-/// tried, a retry what is retryable and due; nobody takes what a living task holds, or what belongs to a closed job. What
-/// this task or a dead one held before was perhaps sent by somebody who never recorded it: that call is a loss, and the
-/// journal says so. Nothing is locked to be looked at: what has changed by the time it is written is left to whoever
-/// changed it. Whether the job is open is a sub-select of its own, here and below: as a join, a server without statistics
-/// begins with the open jobs and reads all their artifacts.
+/// Selects and leases the artifacts of many tasks of different rows. A first event takes artifacts that were never tried,
+/// a retry those that are retryable and due. Nothing is taken that a live task holds or that belongs to a closed job. If
+/// this task or a dead one held an artifact before, it may have been sent without a record: the attempt log gets a LOST
+/// entry. Rows aren't locked for the check: if one has changed by the time it is updated, it is left alone. Whether the job
+/// is open is a sub-select, here and below: with a join, a server without statistics starts with the open jobs and reads
+/// all their artifacts.
 const HOLD: &str = "
 with mine as materialized (
     select u.task, u.event_id, a.*
@@ -54,14 +54,14 @@ with mine as materialized (
     returning m.task, a.id, a.artifact_number, a.case_id, a.file_name, a.file_type, a.file_size_bytes, a.sha256, a.s3_key,
               a.attempt_count, a.max_retries, a.attachment_error_code as last_code, m.held_by is not null as lost,
               m.event_id, m.updated_at as held_since
-), journal as (
+), logged as (
     insert into evidence.attach_attempt (artifact_id, attempt, outcome, event_id, worker, started_at)
     select h.id, h.attempt_count + 1, 'LOST', h.event_id, $6, h.held_since from held h where h.lost
 )
 select task, id, case_id, file_name, file_type, file_size_bytes, sha256, s3_key, attempt_count, max_retries, last_code, lost
 from held order by task, artifact_number";
 
-/// Only what its task still holds, and only while the job is open. The rows are locked first: their roll-up follows.
+/// Only artifacts that their task still holds, and only while the job is open. Locks the rows first: their roll-up follows.
 const RECORD: &str = "
 with locked as materialized (
     select r.id from evidence.file_job_row r where r.id = any((select $1::uuid[])::uuid[]) order by r.id for update
@@ -84,7 +84,7 @@ with locked as materialized (
       and (select j.closed_at from evidence.file_job j where j.id = a.file_job_id) is null
     returning u.task, u.event_id, a.id, a.file_job_id, a.file_job_row_id, a.case_id, a.attempt_count,
               a.attachment_error_code, a.attachment_error_message, a.retry_status, u.took
-), journal as (
+), logged as (
     insert into evidence.attach_attempt
         (artifact_id, attempt, outcome, error_code, error_message, event_id, worker, started_at)
     select w.id, w.attempt_count, case when w.attachment_error_code is null then 'ATTACHED' else 'FAILED' end,
@@ -95,7 +95,7 @@ with locked as materialized (
 select task, id, file_job_id, file_job_row_id, case_id, attempt_count, attachment_error_code as code, retry_status::text
 from written";
 
-/// A row is what its artifacts are.
+/// Derives a row's state from its artifacts.
 const ROLL_UP: &str = "
 update evidence.file_job_row r
 set evidence_attached_count = c.attached,
@@ -119,17 +119,17 @@ cross join lateral (
     from evidence.file_job_artifact a where a.file_job_row_id = u.id) c
 where r.id = u.id";
 
-/// Not called after all: whoever comes next finds them as they were.
+/// Releases artifacts that were not sent after all.
 const RELEASE: &str = "
 update evidence.file_job_artifact a
 set held_by = null, retry_status = case when a.retry_status = 'RETRYING' then 'RETRY_SCHEDULED' else a.retry_status end
 from unnest((select $1::bigint[]), (select $2::uuid[])) u(task, id)
 where a.id = u.id and a.held_by = u.task";
 
-/// An artifact that may be attached now.
+/// An artifact leased to a task.
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub(crate) struct Held {
-    /// Who holds it.
+pub(crate) struct HeldArtifact {
+    /// The id of the task that holds it.
     pub task: i64,
     pub id: Uuid,
     pub case_id: Uuid,
@@ -145,40 +145,40 @@ pub(crate) struct Held {
     pub lost: bool,
 }
 
-/// Who holds.
+/// A claimed attach task.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Holder {
-    pub task: i64,
+pub(crate) struct AttachTask {
+    pub id: i64,
     pub row: Uuid,
     pub event: Uuid,
     pub is_retry: bool,
 }
 
-/// What came of a task, to be written with its settling.
+/// The result of a task, recorded with its settlement.
 #[derive(Debug)]
-pub(crate) struct Conclusion {
-    pub holder: Holder,
-    pub told: Vec<Told>,
-    /// Not called after all.
-    pub put_off: Vec<Uuid>,
+pub(crate) struct TaskResult {
+    pub task: AttachTask,
+    pub attempts: Vec<AttemptResult>,
+    /// Artifacts that were not sent after all.
+    pub postponed: Vec<Uuid>,
 }
 
-/// What came of one artifact's attempt.
+/// The result of one attempt at an artifact.
 #[derive(Debug, Clone)]
-pub(crate) struct Told {
+pub(crate) struct AttemptResult {
     pub id: Uuid,
-    /// None: attached.
+    /// `None` if the artifact is attached.
     pub failure: Option<(Code, String)>,
     pub retry_status: RetryStatus,
     /// Until the next retry, in seconds.
-    pub wait: Option<f64>,
+    pub delay: Option<f64>,
     /// How long it took, in seconds.
-    pub took: f64,
+    pub duration: f64,
 }
 
-/// What was really written.
+/// A result as it was written.
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub(crate) struct Written {
+pub(crate) struct RecordedResult {
     pub task: i64,
     pub id: Uuid,
     pub file_job_id: Uuid,
@@ -189,7 +189,7 @@ pub(crate) struct Written {
     pub retry_status: RetryStatus,
 }
 
-/// One task per event.
+/// Creates a task per event.
 pub(crate) async fn create_tasks(
     tx: &mut PgConnection,
     events: &[AttachEvent],
@@ -218,77 +218,85 @@ pub(crate) async fn create_tasks(
         .map(drop)
 }
 
-/// Holds what each may try, at most so many artifacts of a row. Two holders of one row would get the same: there is at
-/// most one of each.
+/// Holds the artifacts that each task may try, at most `limit` per row. The tasks must be of different rows.
 pub(crate) async fn hold(
     connection: &mut PgConnection,
     worker: &str,
-    holders: &[Holder],
-    most: i64,
-) -> Result<Vec<Held>, sqlx::Error> {
+    tasks: &[AttachTask],
+    limit: i64,
+) -> Result<Vec<HeldArtifact>, sqlx::Error> {
     sqlx::query_as(HOLD)
-        .bind(holders.iter().map(|h| h.task).collect::<Vec<_>>())
-        .bind(holders.iter().map(|h| h.row).collect::<Vec<_>>())
-        .bind(holders.iter().map(|h| h.event).collect::<Vec<_>>())
-        .bind(holders.iter().map(|h| h.is_retry).collect::<Vec<_>>())
-        .bind(most)
+        .bind(tasks.iter().map(|task| task.id).collect::<Vec<_>>())
+        .bind(tasks.iter().map(|task| task.row).collect::<Vec<_>>())
+        .bind(tasks.iter().map(|task| task.event).collect::<Vec<_>>())
+        .bind(tasks.iter().map(|task| task.is_retry).collect::<Vec<_>>())
+        .bind(limit)
         .bind(worker)
         .fetch_all(connection)
         .await
 }
 
-/// Artifacts, journal, rows and result events: all writes of these results in the caller's transaction.
+/// Writes results in the caller's transaction: artifacts, attempts, rows and result events.
 pub(crate) async fn record(
     tx: &mut PgConnection,
     worker: &str,
-    conclusions: &[impl AsRef<Conclusion>],
-) -> Result<Vec<Written>, Error> {
-    let conclusions = || conclusions.iter().map(AsRef::as_ref);
-    release(tx, conclusions()).await?;
-    let told: Vec<(&Holder, &Told)> = conclusions()
-        .flat_map(|c| c.told.iter().map(|told| (&c.holder, told)))
+    results: &[impl AsRef<TaskResult>],
+) -> Result<Vec<RecordedResult>, Error> {
+    let results = || results.iter().map(AsRef::as_ref);
+    release(tx, results()).await?;
+    let attempts: Vec<(&AttachTask, &AttemptResult)> = results()
+        .flat_map(|result| {
+            let attempts = result.attempts.iter();
+            attempts.map(|attempt| (&result.task, attempt))
+        })
         .collect();
-    if told.is_empty() {
+    if attempts.is_empty() {
         return Ok(Vec::new());
     }
-    let rows: Vec<Uuid> = conclusions().map(|c| c.holder.row).collect();
+    let rows: Vec<Uuid> = results().map(|result| result.task.row).collect();
     let part = |of: fn(&(Code, String)) -> &str| -> Vec<Option<&str>> {
-        let failures = told.iter().map(|(_, told)| told.failure.as_ref());
+        let failures = attempts.iter().map(|(_, attempt)| attempt.failure.as_ref());
         failures.map(|failure| failure.map(of)).collect()
     };
-    let written: Vec<Written> = sqlx::query_as(RECORD)
+    let recorded: Vec<RecordedResult> = sqlx::query_as(RECORD)
         .bind(&rows)
-        .bind(told.iter().map(|(h, _)| h.task).collect::<Vec<_>>())
-        .bind(told.iter().map(|(h, _)| h.event).collect::<Vec<_>>())
-        .bind(told.iter().map(|(_, t)| t.id).collect::<Vec<_>>())
+        .bind(attempts.iter().map(|(task, _)| task.id).collect::<Vec<_>>())
+        .bind(
+            attempts
+                .iter()
+                .map(|(task, _)| task.event)
+                .collect::<Vec<_>>(),
+        )
+        .bind(attempts.iter().map(|(_, a)| a.id).collect::<Vec<_>>())
         .bind(part(|failure| failure.0.as_str()))
         .bind(part(|failure| failure.1.as_str()))
         .bind(
-            told.iter()
-                .map(|(_, t)| t.retry_status.as_str())
+            attempts
+                .iter()
+                .map(|(_, a)| a.retry_status.as_str())
                 .collect::<Vec<_>>(),
         )
-        .bind(told.iter().map(|(_, t)| t.wait).collect::<Vec<_>>())
-        .bind(told.iter().map(|(_, t)| t.took).collect::<Vec<_>>())
+        .bind(attempts.iter().map(|(_, a)| a.delay).collect::<Vec<_>>())
+        .bind(attempts.iter().map(|(_, a)| a.duration).collect::<Vec<_>>())
         .bind(worker)
         .fetch_all(&mut *tx)
         .await?;
     sqlx::query(ROLL_UP).bind(&rows).execute(&mut *tx).await?;
     let now = OffsetDateTime::now_utc();
-    let messages = written
+    let messages = recorded
         .iter()
         .map(|result| outbox::Message::new(RESULTS, &result_event(now, result)))
         .collect::<Result<Vec<_>, _>>()?;
     outbox::enqueue_many(tx, &messages).await?;
-    Ok(written)
+    Ok(recorded)
 }
 
 async fn release<'a>(
     connection: &mut PgConnection,
-    conclusions: impl Iterator<Item = &'a Conclusion>,
+    results: impl Iterator<Item = &'a TaskResult>,
 ) -> Result<(), sqlx::Error> {
-    let (tasks, artifacts): (Vec<i64>, Vec<Uuid>) = conclusions
-        .flat_map(|c| c.put_off.iter().map(|id| (c.holder.task, *id)))
+    let (tasks, artifacts): (Vec<i64>, Vec<Uuid>) = results
+        .flat_map(|result| result.postponed.iter().map(|id| (result.task.id, *id)))
         .unzip();
     if tasks.is_empty() {
         return Ok(());
@@ -301,7 +309,7 @@ async fn release<'a>(
         .map(drop)
 }
 
-fn result_event(now: OffsetDateTime, result: &Written) -> ResultEvent {
+fn result_event(now: OffsetDateTime, result: &RecordedResult) -> ResultEvent {
     ResultEvent {
         event_id: Uuid::now_v7(),
         event_type: "EVIDENCE_ARTIFACT_RESULT".to_owned(),

@@ -1,4 +1,4 @@
-//! Which rows are retried now, and the events that say so.
+//! Selects the rows to retry and enqueues their events.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use uuid::Uuid;
 
 use crate::events::{AttachEvent, AttachType, EventArtifact, RETRIES, SCHEMA_VERSION};
 
-/// Rows with something retryable and due, the longest due first. What was scheduled is left alone, unless its event
-/// has evidently come to nothing: no task works on the row, none waits in the outbox, and it has been that way for long.
+/// Rows with a retryable artifact that is due, the longest due first. Scheduled artifacts are left alone, unless their
+/// event was evidently lost: for long, no task has worked on the row and no event has waited in the outbox.
 ///
-/// The row is locked, so that two schedulers at once take different rows. Index: idx_artifact_retry_scan.
+/// Locks the rows, so that two schedulers take different ones. Index: idx_artifact_retry_scan.
 const DUE_ROWS: &str = "
 select r.id, r.file_job_id, r.case_id, r.retry_round
 from (select a.file_job_row_id, min(a.next_retry_at) as since
@@ -32,7 +32,7 @@ where r.evidence_status in ('PARTIALLY_FAILED', 'FAILED') and j.closed_at is nul
 order by d.since limit $2
 for update of r skip locked";
 
-/// Under the artifacts' own locks, and looked at again: the row may have been chosen before another scheduler's commit.
+/// Locks the artifacts and checks again: the row may have been selected before another scheduler's commit.
 const MARK: &str = "
 with chosen as (
     select a.id from evidence.file_job_artifact a
@@ -54,14 +54,14 @@ const ALL_ARTIFACTS: &str = "
 select file_job_row_id, id, s3_key from evidence.file_job_artifact
 where file_job_row_id = any($1) order by file_job_row_id, artifact_number";
 
-/// A person does not want to wait for the backoff.
-const BRING_FORWARD: &str = "
+/// Ends the backoff of a job's artifacts.
+const MAKE_DUE: &str = "
 update evidence.file_job_artifact
 set next_retry_at = clock_timestamp(), updated_at = clock_timestamp()
 where file_job_id = $1 and is_retryable and next_retry_at > clock_timestamp()
   and retry_status in ('PENDING', 'RETRY_FAILED')";
 
-/// The engine's audit names items by number; ours have none, hence the words.
+/// The audit identifies items by number; artifacts have none, so the reason names the job.
 const AUDIT: &str = "
 insert into postrider.audit (actor, action, work_table, items, reason)
 values ($1, 'retry_early', 'evidence.file_job_artifact', '{}', $2)";
@@ -70,7 +70,7 @@ const WAITING: &str = "
 select count(*), min(next_retry_at) from evidence.file_job_artifact
 where file_job_id = $1 and is_retryable and retry_status in ('PENDING', 'RETRY_FAILED')";
 
-/// Rows whose first event died on its way: in the outbox, or as a delivery.
+/// Rows whose first event is dead, in the outbox or as a delivery.
 const DEAD_EVENTS: &str = "
 select distinct u.row_id
 from (select (o.payload ->> 'file_job_row_id')::uuid as row_id
@@ -86,20 +86,20 @@ where exists (select from evidence.file_job_artifact a where a.file_job_row_id =
   and not exists (select from evidence.attach_task t where t.file_job_row_id = u.row_id and t.finished_at is null)
 limit 100";
 
-/// A task that is born dead: what its death marks is marked in the same transaction.
-const STILLBORN: &str = "
+/// A dead task; its artifacts fail in the same transaction.
+const INSERT_DEAD_TASK: &str = "
 insert into evidence.attach_task (event_id, file_job_id, file_job_row_id, is_retry, state, attempts, finished_at,
                                   error_code, error_category, error_message, cause)
 select gen_random_uuid(), r.file_job_id, r.id, false, 'dead', 1, clock_timestamp(), 'SYSTEM_ERROR', 'SYSTEM', $2, $3
 from evidence.file_job_row r where r.id = $1
 returning id, event_id";
 
-/// Is some worker kept from the Case API just now?
-const SUSPENDED: &str = "
+/// Whether a worker's breaker is open.
+const BREAKER_IS_OPEN: &str = "
 select exists (select from postrider.breaker
                where dependency = $1 and state = 'open' and open_until > clock_timestamp())";
 
-/// What one round put.
+/// What was scheduled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Scheduled {
     pub rows: usize,
@@ -113,20 +113,20 @@ struct DueRow {
     case_id: Uuid,
 }
 
-/// Marks what is due and puts one new event per row, together; up to `most` rows, of one job or of all.
-pub(crate) async fn round(
+/// Marks due artifacts and enqueues one event per row, for up to `limit` rows of one job or of all.
+pub(crate) async fn schedule(
     pool: &PgPool,
     files: &Store,
     job: Option<Uuid>,
-    most: u32,
-    stale: Duration,
+    limit: u32,
+    stale_after: Duration,
     reason: &str,
 ) -> Result<Scheduled, Error> {
     let mut tx = pool.begin().await?;
     let rows: Vec<DueRow> = sqlx::query_as(DUE_ROWS)
         .bind(job)
-        .bind(i64::from(most))
-        .bind(stale.as_secs_f64())
+        .bind(i64::from(limit))
+        .bind(stale_after.as_secs_f64())
         .fetch_all(&mut *tx)
         .await?;
     if rows.is_empty() {
@@ -135,14 +135,14 @@ pub(crate) async fn round(
     let ids: Vec<Uuid> = rows.iter().map(|row| row.id).collect();
     let marked: Vec<Uuid> = sqlx::query_scalar(MARK)
         .bind(&ids)
-        .bind(stale.as_secs_f64())
+        .bind(stale_after.as_secs_f64())
         .fetch_all(&mut *tx)
         .await?;
     let mut ids = marked.clone();
     ids.sort_unstable();
     ids.dedup();
     postrider_crashpoint::point!("evidence.scheduler_marked")?;
-    put(&mut tx, files, &rows, &ids, reason).await?;
+    enqueue(&mut tx, files, &rows, &ids, reason).await?;
     postrider_crashpoint::point!("evidence.scheduler_before_commit")?;
     tx.commit().await?;
     Ok(Scheduled {
@@ -151,7 +151,7 @@ pub(crate) async fn round(
     })
 }
 
-async fn put(
+async fn enqueue(
     tx: &mut PgConnection,
     files: &Store,
     rows: &[DueRow],
@@ -173,7 +173,7 @@ async fn put(
             continue;
         };
         let from = artifacts.partition_point(|(row, ..)| *row < id);
-        let named = artifacts[from..].iter().take_while(|(row, ..)| *row == id);
+        let of_row = artifacts[from..].iter().take_while(|(row, ..)| *row == id);
         let event = AttachEvent {
             event_id: Uuid::now_v7(),
             event_type: AttachType::Retry,
@@ -181,7 +181,7 @@ async fn put(
             file_job_id: row.file_job_id,
             file_job_row_id: id,
             case_id: row.case_id,
-            artifacts: named
+            artifacts: of_row
                 .map(|(_, artifact_id, key)| EventArtifact {
                     artifact_id: *artifact_id,
                     s3_key: files.url(&crate::files::key(key)),
@@ -196,24 +196,21 @@ async fn put(
     Ok(())
 }
 
-/// Lets the job's waiting artifacts be due now, and writes down who wanted that.
-pub(crate) async fn bring_forward(
+/// Makes the job's waiting artifacts due now; audited.
+pub(crate) async fn make_due(
     pool: &PgPool,
     job: Uuid,
     operator: &Operator,
 ) -> Result<(), sqlx::Error> {
     let mut tx = pool.begin().await?;
-    let done = sqlx::query(BRING_FORWARD)
-        .bind(job)
-        .execute(&mut *tx)
-        .await?;
+    let done = sqlx::query(MAKE_DUE).bind(job).execute(&mut *tx).await?;
     if done.rows_affected() == 0 {
         return Ok(());
     }
     sqlx::query(AUDIT)
         .bind(&operator.name)
         .bind(format!(
-            "file job {job}: {} retries brought forward",
+            "file job {job}: {} retries made due",
             done.rows_affected()
         ))
         .execute(&mut *tx)
@@ -221,7 +218,7 @@ pub(crate) async fn bring_forward(
     tx.commit().await
 }
 
-/// How many of a job's artifacts wait for a retry that was not put yet, and when the next one is due.
+/// The number of a job's artifacts that wait for a retry, and when the next one is due.
 pub(crate) async fn waiting(
     pool: &PgPool,
     job: Uuid,
@@ -229,27 +226,27 @@ pub(crate) async fn waiting(
     sqlx::query_as(WAITING).bind(job).fetch_one(pool).await
 }
 
-/// Rows whose first event will never arrive.
+/// Rows whose first event is dead.
 pub(crate) async fn rows_of_dead_events(pool: &PgPool) -> Result<Vec<Uuid>, sqlx::Error> {
     sqlx::query_scalar(DEAD_EVENTS).fetch_all(pool).await
 }
 
-/// A dead task for such a row: its id and event.
-pub(crate) async fn stillborn(
+/// Inserts a dead task for such a row; returns its id and event.
+pub(crate) async fn insert_dead_task(
     tx: &mut PgConnection,
     row: Uuid,
-    why: &str,
+    reason: &str,
 ) -> Result<Option<(i64, Uuid)>, sqlx::Error> {
-    sqlx::query_as(STILLBORN)
+    sqlx::query_as(INSERT_DEAD_TASK)
         .bind(row)
-        .bind(why)
-        .bind(Failure::new("SYSTEM_ERROR", why).signature())
+        .bind(reason)
+        .bind(Failure::new("SYSTEM_ERROR", reason).signature())
         .fetch_optional(tx)
         .await
 }
 
-pub(crate) async fn suspended(pool: &PgPool, dependency: &str) -> Result<bool, sqlx::Error> {
-    sqlx::query_scalar(SUSPENDED)
+pub(crate) async fn breaker_is_open(pool: &PgPool, dependency: &str) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar(BREAKER_IS_OPEN)
         .bind(dependency)
         .fetch_one(pool)
         .await

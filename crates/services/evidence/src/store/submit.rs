@@ -1,4 +1,4 @@
-//! A job, its rows, its artifacts and the first event of each row: together or not at all.
+//! Stores a job: its rows, its artifacts and the first event of each row, all or nothing.
 
 use postrider::{Error, outbox};
 use postrider_blob::Store;
@@ -11,8 +11,8 @@ use crate::{
     model::Submission,
 };
 
-/// Artifacts per statement: beyond some thousands nothing is gained.
-const CHUNK: usize = 5_000;
+/// Artifacts per statement; larger ones gain nothing.
+const CHUNK_SIZE: usize = 5_000;
 
 const INSERT_JOB: &str = "
 insert into evidence.file_job (id, merchant_id, source, row_count, artifact_count) values ($1, $2, $3, $4, $5)";
@@ -32,7 +32,7 @@ from unnest($3::uuid[], $4::uuid[], $5::uuid[], $6::integer[], $7::text[], $8::t
 const EXISTING: &str = "select id from evidence.file_job where id = any($1)";
 
 #[derive(Default)]
-struct Artifacts<'a> {
+struct ArtifactColumns<'a> {
     ids: Vec<Uuid>,
     rows: Vec<Uuid>,
     cases: Vec<Uuid>,
@@ -44,7 +44,7 @@ struct Artifacts<'a> {
     keys: Vec<&'a str>,
 }
 
-/// Stores the whole job in one transaction.
+/// Stores the job in one transaction.
 pub(crate) async fn insert(
     pool: &PgPool,
     files: &Store,
@@ -82,12 +82,12 @@ pub(crate) async fn insert(
         .await?;
     let now = OffsetDateTime::now_utc();
     let mut events = Vec::with_capacity(rows.len());
-    let mut pending = Artifacts::default();
+    let mut pending = ArtifactColumns::default();
     for (row, row_id) in rows.iter().zip(row_ids) {
-        let mut named = Vec::with_capacity(row.files.len());
+        let mut event_artifacts = Vec::with_capacity(row.files.len());
         for (number, file) in (1..).zip(&row.files) {
             let id = Uuid::now_v7();
-            named.push(EventArtifact {
+            event_artifacts.push(EventArtifact {
                 artifact_id: id,
                 s3_key: files.url(&crate::files::key(&file.s3_key)),
             });
@@ -110,14 +110,14 @@ pub(crate) async fn insert(
             file_job_id: job,
             file_job_row_id: row_id,
             case_id: row.case_id,
-            artifacts: named,
+            artifacts: event_artifacts,
             retry_reason: None,
             schema_version: SCHEMA_VERSION,
         };
         events.push(event.message()?);
-        if pending.ids.len() >= CHUNK {
+        if pending.ids.len() >= CHUNK_SIZE {
             insert_artifacts(&mut tx, job, max_retries, &pending).await?;
-            pending = Artifacts::default();
+            pending = ArtifactColumns::default();
         }
     }
     insert_artifacts(&mut tx, job, max_retries, &pending).await?;
@@ -131,7 +131,7 @@ async fn insert_artifacts(
     tx: &mut sqlx::PgConnection,
     job: Uuid,
     max_retries: i32,
-    artifacts: &Artifacts<'_>,
+    artifacts: &ArtifactColumns<'_>,
 ) -> Result<(), sqlx::Error> {
     if artifacts.ids.is_empty() {
         return Ok(());
@@ -153,7 +153,7 @@ async fn insert_artifacts(
         .map(drop)
 }
 
-/// Which of these jobs exist.
+/// Those of these jobs that exist.
 pub(crate) async fn existing(pool: &PgPool, jobs: &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error> {
     sqlx::query_scalar(EXISTING)
         .bind(jobs)

@@ -1,4 +1,4 @@
-//! The two gates, and what N1 and N2 say.
+//! When N1 and N2 are due, and their content.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use uuid::Uuid;
 
 use crate::events::{NOTIFICATIONS, NotificationEvent};
 
-/// So many artifacts that can't be retried are named one by one; the counts are always complete.
-const MOST_NAMED: i64 = 10_000;
+/// Maximum number of artifacts listed in N2; the counts are always complete.
+const MAX_LISTED: i64 = 10_000;
 
-/// Jobs for which a gate may be open. Two looks at partial indexes per job: cheap, and no more than a hint.
+/// Jobs whose N1 or N2 may be due: a cheap check, two partial indexes per job.
 /// Indexes: idx_row_pending, idx_artifact_unsettled.
 const CANDIDATES: &str = "
 select j.id from evidence.file_job j
@@ -21,7 +21,7 @@ where j.closed_at is null and j.id = any($1)
            then not exists (select from evidence.file_job_row r where r.file_job_id = j.id and r.evidence_status = 'PENDING')
            else not exists (select from evidence.file_job_artifact a where a.file_job_id = j.id and a.is_retryable) end";
 
-/// The same over all open jobs, and those whose time is up. Index: file_job_open.
+/// The same for all open jobs, and those whose N2 is to be forced. Index: file_job_open.
 const OVERDUE: &str = "
 select j.id, coalesce(j.n1_sent_at <= clock_timestamp() - make_interval(secs => $1), false) as forced
 from evidence.file_job j
@@ -33,7 +33,7 @@ where j.closed_at is null
 order by j.id limit $2";
 
 const LOCK: &str = "
-select n1_sent_at is not null as n1, closed_at is not null as closed,
+select n1_sent_at is not null as n1_sent, closed_at is not null as closed,
        extract(epoch from clock_timestamp() - n1_sent_at)::float8 as since_n1,
        coalesce(n1_sent_at <= clock_timestamp() - make_interval(secs => $2), false) as overdue
 from evidence.file_job where id = $1 for update";
@@ -63,8 +63,8 @@ from (select a.*, r.row_number from evidence.file_job_artifact a
       where a.file_job_id = $1 and a.attachment_status = 'FAILED' and not a.is_retryable
       order by r.row_number, a.artifact_number limit $2) a";
 
-/// The force takes every unsettled artifact out of its worker's hands: what a call in flight brings is not recorded.
-const TAKE_AWAY: &str = "
+/// Revokes every unsettled artifact from its worker: the result of a call in flight is not recorded.
+const REVOKE_UNSETTLED: &str = "
 update evidence.file_job_artifact
 set held_by = null, updated_at = clock_timestamp(),
     retry_status = case when $2 then 'PERMANENT_FAILED' else retry_status end,
@@ -80,25 +80,25 @@ set n2_sent_at = clock_timestamp(), closed_at = clock_timestamp(), n2_forced = $
 
 const CLOSE: &str = "update evidence.file_job set closed_at = clock_timestamp() where id = $1";
 
-const NOTE: &str =
+const INSERT_NOTIFICATION: &str =
     "insert into evidence.notification (id, file_job_id, kind, body) values ($1, $2, $3, $4)";
 
 const NOTIFICATION: &str = "
 select file_job_id, kind, body, delivered_at is not null as delivered from evidence.notification where id = $1";
 
-const DELIVERED: &str = "
+const MARK_DELIVERED: &str = "
 update evidence.notification set delivered_at = clock_timestamp() where id = $1 and delivered_at is null";
 
-/// What the job says when it is locked.
+/// The state of a locked job.
 #[derive(Debug, Clone, Copy, sqlx::FromRow)]
-pub(crate) struct Standing {
-    pub n1: bool,
+pub(crate) struct JobState {
+    pub n1_sent: bool,
     pub closed: bool,
     pub since_n1: Option<f64>,
     pub overdue: bool,
 }
 
-/// A job's artifacts, counted.
+/// Counts of a job's artifacts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::FromRow)]
 pub(crate) struct Counts {
     pub total: i64,
@@ -110,7 +110,7 @@ pub(crate) struct Counts {
     pub retried: i64,
 }
 
-/// A notification as it is delivered.
+/// A notification to deliver.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub(crate) struct Notification {
     pub file_job_id: Uuid,
@@ -126,15 +126,15 @@ pub(crate) async fn candidates(pool: &PgPool, jobs: &[Uuid]) -> Result<Vec<Uuid>
         .await
 }
 
-/// Jobs that something is to be done about, each with whether its time is up.
+/// Open jobs whose N1 or N2 is due, each with whether N2 is to be forced.
 pub(crate) async fn overdue(
     pool: &PgPool,
     force_after: Duration,
-    most: i64,
+    limit: i64,
 ) -> Result<Vec<(Uuid, bool)>, sqlx::Error> {
     sqlx::query_as(OVERDUE)
         .bind(force_after.as_secs_f64())
-        .bind(most)
+        .bind(limit)
         .fetch_all(pool)
         .await
 }
@@ -143,7 +143,7 @@ pub(crate) async fn lock(
     tx: &mut PgConnection,
     job: Uuid,
     force_after: Duration,
-) -> Result<Option<Standing>, sqlx::Error> {
+) -> Result<Option<JobState>, sqlx::Error> {
     sqlx::query_as(LOCK)
         .bind(job)
         .bind(force_after.as_secs_f64())
@@ -162,18 +162,18 @@ pub(crate) async fn errors(tx: &mut PgConnection, job: Uuid) -> Result<Value, sq
 pub(crate) async fn cannot_retry(tx: &mut PgConnection, job: Uuid) -> Result<Value, sqlx::Error> {
     sqlx::query_scalar(CANNOT_RETRY)
         .bind(job)
-        .bind(MOST_NAMED)
+        .bind(MAX_LISTED)
         .fetch_one(tx)
         .await
 }
 
-/// The codes of what was unsettled.
-pub(crate) async fn take_away(
+/// Returns the error codes of the unsettled artifacts.
+pub(crate) async fn revoke_unsettled(
     tx: &mut PgConnection,
     job: Uuid,
     permanent: bool,
 ) -> Result<Vec<String>, sqlx::Error> {
-    sqlx::query_scalar(TAKE_AWAY)
+    sqlx::query_scalar(REVOKE_UNSETTLED)
         .bind(job)
         .bind(permanent)
         .fetch_all(tx)
@@ -184,8 +184,8 @@ pub(crate) async fn close(tx: &mut PgConnection, job: Uuid) -> Result<(), sqlx::
     sqlx::query(CLOSE).bind(job).execute(tx).await.map(drop)
 }
 
-/// The marker, the notification and the message that carries it. One job's go out in their order.
-pub(crate) async fn note(
+/// Sets the marker and inserts the notification and its message. Notifications of a job are delivered in order.
+pub(crate) async fn insert_notification(
     tx: &mut PgConnection,
     job: Uuid,
     kind: &'static str,
@@ -198,7 +198,7 @@ pub(crate) async fn note(
     };
     mark.execute(&mut *tx).await?;
     let id = Uuid::now_v7();
-    sqlx::query(NOTE)
+    sqlx::query(INSERT_NOTIFICATION)
         .bind(id)
         .bind(job)
         .bind(kind)
@@ -226,7 +226,7 @@ pub(crate) async fn notification(
 }
 
 pub(crate) async fn mark_delivered(pool: &PgPool, id: Uuid) -> Result<(), sqlx::Error> {
-    sqlx::query(DELIVERED)
+    sqlx::query(MARK_DELIVERED)
         .bind(id)
         .execute(pool)
         .await

@@ -1,4 +1,4 @@
-//! What clients are shown, read in a few statements whatever the size of the job.
+//! Reads jobs for clients, in a fixed number of statements.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::model::{
     ArtifactView, EvidenceStatus, JobStatus, JobSummary, NotificationView, RowView,
 };
 
-/// Index: the primary key, backwards; ids are in the order of time. Counts come from the rows, not the artifacts.
+/// Index: the primary key, backwards; ids are ordered by time. Counts come from the rows, not the artifacts.
 const JOBS: &str = "
 select j.id, j.merchant_id, j.artifact_count, j.row_count, j.created_at, j.n1_sent_at, j.n2_sent_at, j.closed_at,
        c.attached, c.failed
@@ -95,7 +95,7 @@ struct Row {
 }
 
 #[derive(sqlx::FromRow)]
-struct OfRow {
+struct ArtifactOfRow {
     file_job_row_id: Uuid,
     #[sqlx(flatten)]
     artifact: ArtifactView,
@@ -104,18 +104,18 @@ struct OfRow {
 /// Which jobs are listed.
 #[derive(Debug, Clone, Default, serde::Serialize)]
 pub struct Filter {
-    /// Of which merchant.
+    /// Of this merchant.
     pub merchant: Option<String>,
-    /// How far they have come.
+    /// With this status.
     pub status: Option<JobStatus>,
 }
 
-/// The newest first.
+/// Jobs before this one, newest first.
 pub(crate) async fn list(
     pool: &PgPool,
     filter: &Filter,
     before: Option<Uuid>,
-    most: i64,
+    limit: i64,
 ) -> Result<Vec<JobSummary>, sqlx::Error> {
     let status = filter.status.map(|status| match status {
         JobStatus::Processing => "PROCESSING",
@@ -127,13 +127,13 @@ pub(crate) async fn list(
         .bind(&filter.merchant)
         .bind(status)
         .bind(None::<Uuid>)
-        .bind(most)
+        .bind(limit)
         .fetch_all(pool)
         .await?;
     Ok(jobs.into_iter().map(Job::summary).collect())
 }
 
-/// One job and how many rows it has.
+/// A job and its number of rows.
 pub(crate) async fn job(pool: &PgPool, id: Uuid) -> Result<Option<(JobSummary, i32)>, sqlx::Error> {
     let job: Option<Job> = sqlx::query_as(JOBS)
         .bind(None::<Uuid>)
@@ -177,16 +177,17 @@ pub(crate) async fn rows(
     pool: &PgPool,
     job: Uuid,
     after: i32,
-    most: i64,
+    limit: i64,
 ) -> Result<Vec<RowView>, sqlx::Error> {
     let rows: Vec<Row> = sqlx::query_as(ROWS)
         .bind(job)
         .bind(after)
-        .bind(most)
+        .bind(limit)
         .fetch_all(pool)
         .await?;
     let ids: Vec<Uuid> = rows.iter().map(|row| row.id).collect();
-    let artifacts: Vec<OfRow> = sqlx::query_as(ARTIFACTS).bind(&ids).fetch_all(pool).await?;
+    let artifacts: Vec<ArtifactOfRow> =
+        sqlx::query_as(ARTIFACTS).bind(&ids).fetch_all(pool).await?;
     let mut by_row: HashMap<Uuid, Vec<ArtifactView>> = HashMap::with_capacity(rows.len());
     for of_row in artifacts {
         let list = by_row.entry(of_row.file_job_row_id).or_default();

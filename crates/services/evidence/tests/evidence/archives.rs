@@ -1,4 +1,4 @@
-//! Archives: what is taken, and what is refused without a trace.
+//! Archives: valid ones are accepted, invalid ones leave nothing behind.
 
 use std::io::{Cursor, Write};
 
@@ -6,29 +6,29 @@ use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 use zip::{CompressionMethod, write::SimpleFileOptions};
 
-use crate::support::{House, archive_of, manifest, zip_of};
+use crate::support::{Fixture, job_archive, manifest, zip_archive};
 
 const ROWS: &[&[&str]] = &[&["a.pdf"]];
 
-/// It is refused, the entry is named, and nothing is left behind.
-async fn refused(house: &House, archive: Vec<u8>, entry: &str, reason: &str) {
-    let (status, problem) = house.post_zip(archive).await;
+/// The archive is rejected, the response names the entry, and nothing is stored.
+async fn assert_rejected(fixture: &Fixture, archive: Vec<u8>, entry: &str, reason: &str) {
+    let (status, problem) = fixture.post_zip(archive).await;
     assert!(status.is_client_error(), "{entry}: {status} {problem}");
     assert_eq!(problem["entry"], entry, "{problem}");
     let said = problem["errors"][0]["reason"].as_str().unwrap();
     assert!(said.contains(reason), "{entry}: {said}");
-    nothing_left(house).await;
+    assert_nothing_stored(fixture).await;
 }
 
-async fn nothing_left(house: &House) {
-    assert_eq!(house.stored(), Vec::<std::path::PathBuf>::new());
+async fn assert_nothing_stored(fixture: &Fixture) {
+    assert_eq!(fixture.stored_files(), Vec::<std::path::PathBuf>::new());
     for sql in [
         "select count(*) from evidence.file_job",
         "select count(*) from evidence.file_job_row",
         "select count(*) from evidence.file_job_artifact",
         "select count(*) from postrider.outbox",
     ] {
-        assert_eq!(house.scalar::<i64>(sql).await, 0, "{sql}");
+        assert_eq!(fixture.scalar::<i64>(sql).await, 0, "{sql}");
     }
 }
 
@@ -36,12 +36,12 @@ fn with_manifest(entries: &[(&str, &[u8])]) -> Vec<u8> {
     let text = manifest(ROWS);
     let mut all: Vec<(&str, &[u8])> = vec![("manifest.csv", text.as_bytes())];
     all.extend_from_slice(entries);
-    zip_of(&all)
+    zip_archive(&all)
 }
 
 #[tokio::test]
-async fn hostile_names_are_refused() {
-    let house = House::new().await;
+async fn entries_with_hostile_names_are_rejected() {
+    let fixture = Fixture::new().await;
     for name in [
         "../evil.pdf",
         "/etc/passwd",
@@ -51,8 +51,8 @@ async fn hostile_names_are_refused() {
         "x//y",
         "./x",
     ] {
-        refused(
-            &house,
+        assert_rejected(
+            &fixture,
             with_manifest(&[("a.pdf", b"x"), (name, b"x")]),
             name,
             "name",
@@ -62,14 +62,20 @@ async fn hostile_names_are_refused() {
 }
 
 #[tokio::test]
-async fn what_the_manifest_and_the_archive_say_must_agree() {
-    let house = House::new().await;
-    refused(&house, with_manifest(&[]), "a.pdf", "not in the archive").await;
+async fn manifest_and_archive_must_match() {
+    let fixture = Fixture::new().await;
+    assert_rejected(
+        &fixture,
+        with_manifest(&[]),
+        "a.pdf",
+        "missing from the archive",
+    )
+    .await;
     let extra = with_manifest(&[("a.pdf", b"x"), ("b.pdf", b"x")]);
-    refused(&house, extra, "b.pdf", "named by no row").await;
-    refused(
-        &house,
-        zip_of(&[("a.pdf", b"x")]),
+    assert_rejected(&fixture, extra, "b.pdf", "isn't listed").await;
+    assert_rejected(
+        &fixture,
+        zip_archive(&[("a.pdf", b"x")]),
         "manifest.csv",
         "missing",
     )
@@ -82,155 +88,158 @@ async fn what_the_manifest_and_the_archive_say_must_agree() {
             "line 2, column case_id",
         ),
     ] {
-        let archive = zip_of(&[("manifest.csv", text.as_bytes()), ("a.pdf", b"x")]);
-        refused(&house, archive, "manifest.csv", reason).await;
+        let archive = zip_archive(&[("manifest.csv", text.as_bytes()), ("a.pdf", b"x")]);
+        assert_rejected(&fixture, archive, "manifest.csv", reason).await;
     }
     let formula = manifest(ROWS).replace("R0", "=cmd|' /C calc'!A0");
-    let archive = zip_of(&[("manifest.csv", formula.as_bytes()), ("a.pdf", b"x")]);
-    refused(&house, archive, "manifest.csv", "formula").await;
+    let archive = zip_archive(&[("manifest.csv", formula.as_bytes()), ("a.pdf", b"x")]);
+    assert_rejected(&fixture, archive, "manifest.csv", "formula").await;
     let latin = [manifest(ROWS).as_bytes(), b"\xe4,\xf6,\xfc\n"].concat();
-    let archive = zip_of(&[("manifest.csv", &latin), ("a.pdf", b"x")]);
-    refused(&house, archive, "manifest.csv", "not UTF-8").await;
+    let archive = zip_archive(&[("manifest.csv", &latin), ("a.pdf", b"x")]);
+    assert_rejected(&fixture, archive, "manifest.csv", "not UTF-8").await;
 }
 
 #[tokio::test]
-async fn bombs_are_refused_before_they_are_unpacked() {
-    let house = House::with(
+async fn zip_bombs_are_rejected_before_unpacking() {
+    let fixture = Fixture::with(
         json!({ "ingest": { "max_ratio": 100, "max_unpacked": "8MiB", "max_file": "6MiB" } }),
     )
     .await;
     let zeros = vec![0; 5 << 20];
-    refused(
-        &house,
+    assert_rejected(
+        &fixture,
         with_manifest(&[("a.pdf", &zeros)]),
         "a.pdf",
         "times its size",
     )
     .await;
-    let large = noise(7 << 20);
-    refused(
-        &house,
+    let large = random_bytes(7 << 20);
+    assert_rejected(
+        &fixture,
         with_manifest(&[("a.pdf", &large)]),
         "a.pdf",
         "larger than",
     )
     .await;
-    let half = noise(5 << 20);
+    let half = random_bytes(5 << 20);
     let both = with_manifest(&[("a.pdf", &half), ("b.pdf", &half)]);
-    refused(&house, both, "b.pdf", "makes the archive larger").await;
+    assert_rejected(&fixture, both, "b.pdf", "makes the archive larger").await;
 }
 
 #[tokio::test]
-async fn an_entry_that_lies_about_its_size_takes_what_was_stored_with_it() {
-    let house = House::new().await;
+async fn entry_with_a_wrong_size_removes_everything_stored_before() {
+    let fixture = Fixture::new().await;
     let text = manifest(&[&["a.pdf", "b.pdf", "c.pdf"]]);
-    let content = noise(2 << 20);
-    let mut archive = zip_of(&[
+    let content = random_bytes(2 << 20);
+    let mut archive = zip_archive(&[
         ("manifest.csv", text.as_bytes()),
         ("a.pdf", b"small"),
         ("b.pdf", &content),
         ("c.pdf", b"last"),
     ]);
-    // The list says one byte less than there is.
-    let told = u32::try_from(content.len()).unwrap().to_le_bytes();
-    let lie = u32::try_from(content.len() - 1).unwrap().to_le_bytes();
-    let at = archive.windows(4).rposition(|bytes| bytes == told).unwrap();
-    archive[at..at + 4].copy_from_slice(&lie);
-    refused(&house, archive, "b.pdf", "larger than").await;
+    // The directory declares one byte less than there is.
+    let actual = u32::try_from(content.len()).unwrap().to_le_bytes();
+    let wrong = u32::try_from(content.len() - 1).unwrap().to_le_bytes();
+    let at = archive
+        .windows(4)
+        .rposition(|bytes| bytes == actual)
+        .unwrap();
+    archive[at..at + 4].copy_from_slice(&wrong);
+    assert_rejected(&fixture, archive, "b.pdf", "larger than").await;
 }
 
 #[tokio::test]
-async fn a_damaged_entry_is_found_while_it_is_unpacked() {
-    let house = House::new().await;
-    let content = noise(3 << 20);
+async fn damaged_entry_is_detected_while_unpacking() {
+    let fixture = Fixture::new().await;
+    let content = random_bytes(3 << 20);
     let mut archive = with_manifest(&[("a.pdf", &content)]);
     let middle = archive.len() / 2;
     archive[middle] ^= 0x40;
-    refused(&house, archive, "a.pdf", "damaged").await;
+    assert_rejected(&fixture, archive, "a.pdf", "damaged").await;
 }
 
 #[tokio::test]
-async fn archives_that_are_cut_off_or_none_at_all_are_refused() {
-    let house = House::new().await;
-    let whole = archive_of(ROWS);
-    refused(
-        &house,
+async fn truncated_archives_and_other_files_are_rejected() {
+    let fixture = Fixture::new().await;
+    let whole = job_archive(ROWS);
+    assert_rejected(
+        &fixture,
         whole[..whole.len() - 10].to_vec(),
         "archive",
-        "end is missing",
+        "truncated",
     )
     .await;
-    refused(
-        &house,
+    assert_rejected(
+        &fixture,
         whole[..whole.len() / 2].to_vec(),
         "archive",
-        "end is missing",
+        "truncated",
     )
     .await;
-    refused(&house, b"hello".to_vec(), "archive", "no ZIP").await;
-    refused(&house, Vec::new(), "archive", "no ZIP").await;
+    assert_rejected(&fixture, b"hello".to_vec(), "archive", "isn't a ZIP").await;
+    assert_rejected(&fixture, Vec::new(), "archive", "isn't a ZIP").await;
 }
 
 #[tokio::test]
-async fn a_name_that_stands_twice_is_refused() {
-    let house = House::new().await;
-    // The writer refuses to do it: rename an entry afterwards.
+async fn duplicate_entry_names_are_rejected() {
+    let fixture = Fixture::new().await;
+    // The writer doesn't allow it: rename an entry afterwards.
     let mut archive = with_manifest(&[("a.pdf", b"x"), ("b.pdf", b"y")]);
     while let Some(at) = archive.windows(5).position(|bytes| bytes == b"b.pdf") {
         archive[at..at + 5].copy_from_slice(b"a.pdf");
     }
-    refused(&house, archive, "a.pdf", "twice").await;
+    assert_rejected(&fixture, archive, "a.pdf", "twice").await;
 }
 
 #[tokio::test]
-async fn links_and_encrypted_entries_are_refused() {
-    let house = House::new().await;
+async fn links_and_encrypted_entries_are_rejected() {
+    let fixture = Fixture::new().await;
     let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
     let options = SimpleFileOptions::default();
     zip.start_file("manifest.csv", options).unwrap();
     zip.write_all(manifest(ROWS).as_bytes()).unwrap();
     zip.add_symlink("a.pdf", "/etc/passwd", options).unwrap();
     let linked = zip.finish().unwrap().into_inner();
-    refused(&house, linked, "a.pdf", "link").await;
+    assert_rejected(&fixture, linked, "a.pdf", "link").await;
 
     let mut archive = with_manifest(&[("a.pdf", b"secret")]);
-    // The flag in the list of entries: the second entry's.
+    // The flag of the second entry in the directory.
     let at = archive
         .windows(4)
         .rposition(|bytes| bytes == b"PK\x01\x02")
         .unwrap();
     archive[at + 8] |= 1;
-    refused(&house, archive, "a.pdf", "encrypted").await;
+    assert_rejected(&fixture, archive, "a.pdf", "encrypted").await;
 }
 
 #[tokio::test]
-async fn a_hundred_thousand_entries_are_refused_without_being_read() {
-    let house = House::new().await;
+async fn too_many_entries_are_rejected_without_reading_them() {
+    let fixture = Fixture::new().await;
     let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
     let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
     for n in 0..100_000 {
         zip.start_file(format!("f{n}"), options).unwrap();
     }
     let archive = zip.finish().unwrap().into_inner();
-    refused(&house, archive, "archive", "100000 entries").await;
+    assert_rejected(&fixture, archive, "archive", "100000 entries").await;
 }
 
 #[tokio::test]
-async fn an_archive_that_is_too_large_is_refused_while_it_arrives() {
-    let house = House::with(json!({ "ingest": { "max_archive": "64KiB" } })).await;
-    let (status, problem) = house
-        .post_zip(with_manifest(&[("a.pdf", &noise(200 << 10))]))
+async fn oversized_archive_is_rejected_while_it_is_received() {
+    let fixture = Fixture::with(json!({ "ingest": { "max_archive": "64KiB" } })).await;
+    let (status, problem) = fixture
+        .post_zip(with_manifest(&[("a.pdf", &random_bytes(200 << 10))]))
         .await;
     assert_eq!(
         (status, &problem["code"]),
         (StatusCode::PAYLOAD_TOO_LARGE, &json!("body-too-large"))
     );
-    nothing_left(&house).await;
+    assert_nothing_stored(&fixture).await;
 }
 
 #[tokio::test]
-async fn a_form_is_taken_like_the_archive_itself() {
-    let house = House::new().await;
+async fn multipart_form_is_accepted_like_a_plain_archive() {
+    let fixture = Fixture::new().await;
     let form = |fields: &[(&str, &[u8])]| {
         let mut body = Vec::new();
         for (name, value) in fields {
@@ -251,9 +260,9 @@ async fn a_form_is_taken_like_the_archive_itself() {
     };
     let post = async |body| {
         let media = Some("multipart/form-data; boundary=XX");
-        house.call(Method::POST, "/file-jobs", media, body).await
+        fixture.call(Method::POST, "/file-jobs", media, body).await
     };
-    let archive = archive_of(&[&["a.pdf", "b.pdf"]]);
+    let archive = job_archive(&[&["a.pdf", "b.pdf"]]);
     for (fields, field) in [
         (vec![("file", archive.as_slice())], "merchant_id"),
         (vec![("merchant_id", b"m-1".as_slice())], "file"),
@@ -263,7 +272,7 @@ async fn a_form_is_taken_like_the_archive_itself() {
         assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem}");
         assert_eq!(problem["errors"][0]["field"], field);
     }
-    nothing_left(&house).await;
+    assert_nothing_stored(&fixture).await;
     let (status, answer) = post(form(&[("merchant_id", b"m-1"), ("file", &archive)])).await;
     assert_eq!(status, StatusCode::ACCEPTED, "{answer}");
     assert_eq!(
@@ -273,7 +282,7 @@ async fn a_form_is_taken_like_the_archive_itself() {
     let cut = form(&[("merchant_id", b"m-1"), ("file", &archive)]);
     let (status, _) = post(cut[..cut.len() - 30].to_vec()).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
-    let (status, _) = house
+    let (status, _) = fixture
         .call(
             Method::POST,
             "/file-jobs?merchant_id=m",
@@ -284,8 +293,8 @@ async fn a_form_is_taken_like_the_archive_itself() {
     assert_eq!(status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
 }
 
-/// Bytes that can't be packed.
-fn noise(size: usize) -> Vec<u8> {
+/// Bytes that can't be compressed.
+fn random_bytes(size: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut bytes = Vec::with_capacity(size + 8);
     while bytes.len() < size {

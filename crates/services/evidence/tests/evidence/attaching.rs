@@ -1,4 +1,4 @@
-//! From a job to attached files.
+//! From a submitted job to attached files.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,16 +7,20 @@ use axum::http::StatusCode;
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::support::{House, behind_http, http_cases, only, paper, quick_retries};
+use crate::support::{
+    Fixture, behind_http, fast_retries, http_cases, only_artifact, simulated_cases,
+};
 
 #[tokio::test]
-async fn an_archives_files_are_attached_once_each_under_their_names() {
-    let house = House::new().await;
-    let cases = paper(json!([]));
-    house.run(behind_http(&cases).await).await;
-    let job = house.submit(&[&["a.pdf", "sub/ü b.png"], &["c.txt"]]).await;
-    let view = house
-        .until(job, "it is closed", |view| view["status"] == "COMPLETED")
+async fn files_of_an_archive_are_attached_once_under_their_names() {
+    let fixture = Fixture::new().await;
+    let cases = simulated_cases(json!([]));
+    fixture.run(behind_http(&cases).await).await;
+    let job = fixture
+        .submit(&[&["a.pdf", "sub/ü b.png"], &["c.txt"]])
+        .await;
+    let view = fixture
+        .wait_until(job, "it is closed", |view| view["status"] == "COMPLETED")
         .await;
     assert_eq!(
         (&view["total"], &view["attached"], &view["failed"]),
@@ -36,22 +40,22 @@ async fn an_archives_files_are_attached_once_each_under_their_names() {
     assert_eq!(artifact["attempt_count"], 1);
     assert_eq!(artifact["file_type"], "application/pdf");
     assert_eq!(artifact["file_size_bytes"], "content of a.pdf".len());
-    let left: i64 = house
+    let left: i64 = fixture
         .scalar("select count(*) from evidence.attach_task")
         .await;
     assert_eq!(left, 0);
 }
 
 #[tokio::test]
-async fn objects_that_are_in_the_store_already_are_attached_by_key_or_address() {
-    let house = House::new().await;
-    let cases = paper(json!([]));
-    house.run(behind_http(&cases).await).await;
-    std::fs::write(house.dir.path().join("one.pdf"), "one").unwrap();
-    std::fs::write(house.dir.path().join("two.pdf"), vec![7; 5 << 20]).unwrap();
-    let address = house.store.url(&postrider_blob::Key::from("two.pdf"));
+async fn stored_objects_are_attached_by_key_or_address() {
+    let fixture = Fixture::new().await;
+    let cases = simulated_cases(json!([]));
+    fixture.run(behind_http(&cases).await).await;
+    std::fs::write(fixture.dir.path().join("one.pdf"), "one").unwrap();
+    std::fs::write(fixture.dir.path().join("two.pdf"), vec![7; 5 << 20]).unwrap();
+    let address = fixture.store.url(&postrider_blob::Key::from("two.pdf"));
     let case = Uuid::from_u128(7);
-    let (status, answer) = house
+    let (status, answer) = fixture
         .post_json(
             &json!({ "merchant_id": "m-1", "rows": [{ "case_id": case, "reference": "R", "files": [
                 { "file_name": "one.pdf", "s3_key": "one.pdf" },
@@ -65,8 +69,8 @@ async fn objects_that_are_in_the_store_already_are_attached_by_key_or_address() 
         (&json!(1), &json!(2))
     );
     let job = answer["file_job_id"].as_str().unwrap().parse().unwrap();
-    let view = house
-        .until(job, "it is closed", |view| view["status"] == "COMPLETED")
+    let view = fixture
+        .wait_until(job, "it is closed", |view| view["status"] == "COMPLETED")
         .await;
     assert_eq!(view["attached"], 2, "{view}");
     assert_eq!(view["rows"][0]["artifacts"][1]["s3_key"], "two.pdf");
@@ -74,8 +78,8 @@ async fn objects_that_are_in_the_store_already_are_attached_by_key_or_address() 
 }
 
 #[tokio::test]
-async fn what_json_gets_wrong_is_named_and_nothing_is_stored() {
-    let house = House::new().await;
+async fn invalid_json_is_rejected_with_its_field_and_nothing_is_stored() {
+    let fixture = Fixture::new().await;
     let case = Uuid::from_u128(7);
     let file = json!({ "file_name": "a", "s3_key": "a" });
     let job = |rows| json!({ "merchant_id": "m-1", "rows": rows });
@@ -83,7 +87,7 @@ async fn what_json_gets_wrong_is_named_and_nothing_is_stored() {
     for name in ["../a", "a/../b", "..", "/a", "a/", "c:a", "a\\b"] {
         let file = json!({ "file_name": name, "s3_key": "a" });
         let body = job(json!([{ "case_id": case, "files": [file] }]));
-        let (status, problem) = house.post_json(&body).await;
+        let (status, problem) = fixture.post_json(&body).await;
         assert_eq!(status, 422, "{name}: {problem}");
         assert_eq!(
             problem["errors"][0]["field"], "/rows/0/files/0/file_name",
@@ -117,20 +121,24 @@ async fn what_json_gets_wrong_is_named_and_nothing_is_stored() {
             "/rows/0/file",
         ),
     ] {
-        let (status, problem) = house.post_json(&body).await;
+        let (status, problem) = fixture.post_json(&body).await;
         assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem}");
         assert_eq!(problem["errors"][0]["field"], field, "{problem}");
     }
-    let jobs: i64 = house.scalar("select count(*) from evidence.file_job").await;
-    let events: i64 = house.scalar("select count(*) from postrider.outbox").await;
+    let jobs: i64 = fixture
+        .scalar("select count(*) from evidence.file_job")
+        .await;
+    let events: i64 = fixture
+        .scalar("select count(*) from postrider.outbox")
+        .await;
     assert_eq!((jobs, events), (0, 0));
 }
 
 #[tokio::test]
-async fn a_damaged_or_missing_file_is_a_permanent_failure_and_reaches_no_case() {
-    let house = House::new().await;
-    let cases = paper(json!([]));
-    let job = house
+async fn corrupted_or_missing_file_fails_permanently_and_reaches_no_case() {
+    let fixture = Fixture::new().await;
+    let cases = simulated_cases(json!([]));
+    let job = fixture
         .submit(&[
             &["changed.pdf"],
             &["shorter.pdf"],
@@ -138,7 +146,7 @@ async fn a_damaged_or_missing_file_is_a_permanent_failure_and_reaches_no_case() 
             &["whole.pdf"],
         ])
         .await;
-    for path in house.stored() {
+    for path in fixture.stored_files() {
         let name = path.to_string_lossy().into_owned();
         let content = std::fs::read(&path).unwrap();
         if name.contains("changed") {
@@ -149,9 +157,9 @@ async fn a_damaged_or_missing_file_is_a_permanent_failure_and_reaches_no_case() 
             std::fs::remove_file(&path).unwrap();
         }
     }
-    house.run(behind_http(&cases).await).await;
-    let view = house
-        .until(job, "it is closed", |view| view["status"] == "COMPLETED")
+    fixture.run(behind_http(&cases).await).await;
+    let view = fixture
+        .wait_until(job, "it is closed", |view| view["status"] == "COMPLETED")
         .await;
     assert_eq!(
         view["errors"],
@@ -168,8 +176,8 @@ async fn a_damaged_or_missing_file_is_a_permanent_failure_and_reaches_no_case() 
 }
 
 #[tokio::test]
-async fn every_answer_of_the_case_api_becomes_its_code() {
-    let house = House::new().await;
+async fn every_response_of_the_case_api_maps_to_its_code() {
+    let fixture = Fixture::new().await;
     let fates = [401, 403, 404, 408, 413, 415, 422, 429, 500, 503];
     let mut rules: Vec<serde_json::Value> = fates
         .iter()
@@ -177,7 +185,7 @@ async fn every_answer_of_the_case_api_becomes_its_code() {
         .collect();
     rules.push(json!({ "file_name": "slow", "do": { "stall": { "for": 30 } } }));
     rules.push(json!({ "file_name": "hang", "do": "hang_up" }));
-    let cases = paper(json!(rules));
+    let cases = simulated_cases(json!(rules));
     let mut files: Vec<String> = fates
         .iter()
         .map(|status| format!("s{status}.pdf"))
@@ -185,11 +193,11 @@ async fn every_answer_of_the_case_api_becomes_its_code() {
     files.extend(["slow.pdf".to_owned(), "hang.pdf".to_owned()]);
     let rows: Vec<Vec<&str>> = files.iter().map(|name| vec![name.as_str()]).collect();
     let rows: Vec<&[&str]> = rows.iter().map(Vec::as_slice).collect();
-    house.publish().await;
-    house.arm();
-    house.attach(behind_http(&cases).await);
-    let job = house.submit(&rows).await;
-    let view = house.tried(job).await;
+    fixture.publish().await;
+    fixture.consume_events();
+    fixture.start_worker(behind_http(&cases).await);
+    let job = fixture.submit(&rows).await;
+    let view = fixture.wait_until_tried(job).await;
     let codes: Vec<(&str, &str, bool)> = view["rows"]
         .as_array()
         .unwrap()
@@ -223,39 +231,39 @@ async fn every_answer_of_the_case_api_becomes_its_code() {
 }
 
 #[tokio::test]
-async fn an_api_that_is_away_costs_no_attempts_once_its_breaker_is_open() {
-    let house =
-        House::with(json!({ "breaker": { "threshold": 3, "open_for": 0.2 }, "concurrency": 1 }))
+async fn open_breaker_spends_no_attempts_on_an_unavailable_api() {
+    let fixture =
+        Fixture::with(json!({ "breaker": { "threshold": 3, "open_for": 0.2 }, "concurrency": 1 }))
             .await;
-    // Nobody listens there.
+    // Nothing listens on this port.
     let dead = http_cases("http://127.0.0.1:9", Duration::from_secs(1));
-    house.publish().await;
-    house.arm();
-    house.attach(dead);
+    fixture.publish().await;
+    fixture.consume_events();
+    fixture.start_worker(dead);
     let names: Vec<String> = (0..12).map(|n| format!("f{n}.pdf")).collect();
     let rows: Vec<[&str; 1]> = names.iter().map(|name| [name.as_str()]).collect();
     let rows: Vec<&[&str]> = rows.iter().map(<[&str; 1]>::as_slice).collect();
-    let job = house.submit(&rows).await;
-    house
-        .until(job, "the breaker has opened", |view| {
+    let job = fixture.submit(&rows).await;
+    fixture
+        .wait_until(job, "the breaker has opened", |view| {
             view["failed"].as_i64() >= Some(3)
         })
         .await;
     tokio::time::sleep(Duration::from_millis(300)).await;
-    let failed = house.get(job).await["failed"].as_i64().unwrap();
+    let failed = fixture.get(job).await["failed"].as_i64().unwrap();
     assert!(
         failed < 9,
-        "{failed} attempts were spent on an API that is away"
+        "{failed} attempts were spent on an unavailable API"
     );
 }
 
 #[tokio::test]
-async fn jobs_are_listed_the_newest_first_and_rows_come_in_pages() {
-    let house = House::new().await;
-    let first = house.submit(&[&["a.pdf"]]).await;
-    let second = house.submit(&[&["a.pdf"], &["b.pdf"], &["c.pdf"]]).await;
+async fn jobs_are_listed_newest_first_and_rows_in_pages() {
+    let fixture = Fixture::new().await;
+    let first = fixture.submit(&[&["a.pdf"]]).await;
+    let second = fixture.submit(&[&["a.pdf"], &["b.pdf"], &["c.pdf"]]).await;
     let get = async |path: String| {
-        house
+        fixture
             .call(axum::http::Method::GET, &path, None, Vec::new())
             .await
     };
@@ -289,95 +297,99 @@ async fn jobs_are_listed_the_newest_first_and_rows_come_in_pages() {
 }
 
 #[tokio::test]
-async fn a_retry_by_hand_waits_for_the_backoff_unless_told_not_to() {
-    let house = House::new().await;
-    let cases = paper(json!([{ "first_calls": 1, "do": { "fail": { "status": 503 } } }]));
-    house.publish().await;
-    house.arm();
-    house.attach(Arc::clone(&cases) as Arc<_>);
-    house.notify();
-    let job = house.submit(&[&["a.pdf"]]).await;
-    house.tried(job).await;
-    let (status, answer) = house.retry(job, "").await;
+async fn manual_retry_waits_for_the_backoff_unless_early() {
+    let fixture = Fixture::new().await;
+    let cases = simulated_cases(json!([{ "first_calls": 1, "do": { "fail": { "status": 503 } } }]));
+    fixture.publish().await;
+    fixture.consume_events();
+    fixture.start_worker(Arc::clone(&cases) as Arc<_>);
+    fixture.notify();
+    let job = fixture.submit(&[&["a.pdf"]]).await;
+    fixture.wait_until_tried(job).await;
+    let (status, answer) = fixture.retry(job, "").await;
     assert_eq!(status, StatusCode::ACCEPTED, "{answer}");
     assert_eq!(
         (&answer["scheduled_rows"], &answer["waiting"]),
         (&json!(0), &json!(1))
     );
     assert!(answer["next_retry_at"].is_string());
-    let (_, answer) = house.retry(job, "?early=true").await;
+    let (_, answer) = fixture.retry(job, "?early=true").await;
     assert_eq!(
         (&answer["scheduled_rows"], &answer["scheduled_artifacts"]),
         (&json!(1), &json!(1))
     );
-    let view = house
-        .until(job, "it is closed", |view| view["status"] == "COMPLETED")
+    let view = fixture
+        .wait_until(job, "it is closed", |view| view["status"] == "COMPLETED")
         .await;
-    assert_eq!(only(&view)["retry_status"], "RETRY_SUCCESS");
-    assert_eq!(house.retry(job, "").await.0, StatusCode::CONFLICT);
-    assert_eq!(house.retry(Uuid::nil(), "").await.0, StatusCode::NOT_FOUND);
-    let audited: i64 = house
+    assert_eq!(only_artifact(&view)["retry_status"], "RETRY_SUCCESS");
+    assert_eq!(fixture.retry(job, "").await.0, StatusCode::CONFLICT);
+    assert_eq!(
+        fixture.retry(Uuid::nil(), "").await.0,
+        StatusCode::NOT_FOUND
+    );
+    let audited: i64 = fixture
         .scalar("select count(*) from postrider.audit where action = 'retry_early'")
         .await;
     assert_eq!(audited, 1);
 }
 
 #[tokio::test]
-async fn files_of_an_upload_that_never_became_a_job_are_swept_away() {
+async fn orphaned_files_of_an_upload_are_deleted() {
     use postrider_evidence::cleaning::sweep_once;
-    let house = House::with(quick_retries()).await;
-    house.submit(&[&["a.pdf"]]).await;
+    let fixture = Fixture::with(fast_retries()).await;
+    fixture.submit(&[&["a.pdf"]]).await;
     let orphan = format!("evidence/{}/000000-x.pdf", Uuid::now_v7());
     let key = postrider_blob::Key::from(orphan.as_str());
-    house.store.put(&key, "x".into()).await.unwrap();
-    assert_eq!(house.stored().len(), 2);
-    let kept = sweep_once(&house.pool, &house.store, Duration::from_secs(3600))
+    fixture.store.put(&key, "x".into()).await.unwrap();
+    assert_eq!(fixture.stored_files().len(), 2);
+    let kept = sweep_once(&fixture.pool, &fixture.store, Duration::from_secs(3600))
         .await
         .unwrap();
-    assert_eq!(kept, 0, "it may belong to an upload that is under way");
+    assert_eq!(kept, 0, "it may belong to an upload in progress");
     tokio::time::sleep(Duration::from_millis(20)).await;
-    let gone = sweep_once(&house.pool, &house.store, Duration::ZERO)
+    let gone = sweep_once(&fixture.pool, &fixture.store, Duration::ZERO)
         .await
         .unwrap();
-    assert_eq!((gone, house.stored().len()), (1, 1));
+    assert_eq!((gone, fixture.stored_files().len()), (1, 1));
 }
 
 #[tokio::test]
-async fn the_journal_of_a_job_is_let_go_long_after_it_was_closed_and_never_before() {
+async fn attempts_are_pruned_only_long_after_their_job_closed() {
     use postrider_evidence::cleaning::prune_once;
     let day = Duration::from_secs(24 * 3600);
-    let house = House::with(quick_retries()).await;
-    let cases = paper(json!([{ "file_name": "never", "do": { "fail": { "status": 503 } } }]));
-    house.arm();
-    house.publish().await;
-    house.attach(behind_http(&cases).await);
-    house.notify();
-    let closed = house.submit(&[&["a.pdf"]]).await;
-    let lately = house.submit(&[&["b.pdf"]]).await;
-    let open = house.submit(&[&["never.pdf"]]).await;
+    let fixture = Fixture::with(fast_retries()).await;
+    let cases =
+        simulated_cases(json!([{ "file_name": "never", "do": { "fail": { "status": 503 } } }]));
+    fixture.consume_events();
+    fixture.publish().await;
+    fixture.start_worker(behind_http(&cases).await);
+    fixture.notify();
+    let closed = fixture.submit(&[&["a.pdf"]]).await;
+    let lately = fixture.submit(&[&["b.pdf"]]).await;
+    let open = fixture.submit(&[&["never.pdf"]]).await;
     for job in [closed, lately] {
-        house
-            .until(job, "it is closed", |view| view["status"] == "COMPLETED")
+        fixture
+            .wait_until(job, "it is closed", |view| view["status"] == "COMPLETED")
             .await;
     }
-    house.tried(open).await;
-    // All lines are old, but of the jobs one is closed for long, one for a week, one not at all.
-    house
+    fixture.wait_until_tried(open).await;
+    // All attempts are old; one job has been closed for long, one for a week, one is open.
+    fixture
         .execute("update evidence.attach_attempt set at = now() - interval '40 days'")
         .await;
     for (job, days) in [(closed, 31), (lately, 7)] {
         sqlx::query("update evidence.file_job set closed_at = now() - make_interval(days => $2) where id = $1")
             .bind(job)
             .bind(days)
-            .execute(&house.pool)
+            .execute(&fixture.pool)
             .await
             .unwrap();
     }
     let lines = "select count(*) from evidence.attach_attempt";
-    assert_eq!(house.scalar::<i64>(lines).await, 3);
-    assert_eq!(prune_once(&house.pool, 32 * day).await.unwrap(), 0);
-    assert_eq!(prune_once(&house.pool, 30 * day).await.unwrap(), 1);
-    // However little is configured, what the doctor looks at stays.
-    assert_eq!(prune_once(&house.pool, day).await.unwrap(), 0);
-    assert_eq!(house.scalar::<i64>(lines).await, 2);
+    assert_eq!(fixture.scalar::<i64>(lines).await, 3);
+    assert_eq!(prune_once(&fixture.pool, 32 * day).await.unwrap(), 0);
+    assert_eq!(prune_once(&fixture.pool, 30 * day).await.unwrap(), 1);
+    // The minimum retention keeps what the doctor checks.
+    assert_eq!(prune_once(&fixture.pool, day).await.unwrap(), 0);
+    assert_eq!(fixture.scalar::<i64>(lines).await, 2);
 }

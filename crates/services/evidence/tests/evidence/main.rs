@@ -1,4 +1,4 @@
-//! The promises of the slice, against a real PostgreSQL, a real store and a Case API that misbehaves as told.
+//! The promises of evidence, against a real PostgreSQL, a real store and a Case API with scripted faults.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod archives;

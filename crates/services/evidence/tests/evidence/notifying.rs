@@ -1,4 +1,4 @@
-//! N1 and N2: when, once each, in order, and delivered.
+//! N1 and N2: sent when due, once each, in order.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,30 +14,32 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use uuid::Uuid;
 
-use crate::support::{House, LONG, behind_http, only, paper, quick_retries, within};
+use crate::support::{
+    DEADLINE, Fixture, behind_http, fast_retries, only_artifact, simulated_cases, within,
+};
 
-/// What a receiver got: its headers and body.
-type Got = Arc<Mutex<Vec<(HeaderMap, String)>>>;
+/// The requests of a receiver: headers and body.
+type Received = Arc<Mutex<Vec<(HeaderMap, String)>>>;
 
 #[derive(Clone)]
 struct Receiver {
-    got: Got,
-    refusals: Arc<Mutex<u32>>,
+    got: Received,
+    failures: Arc<Mutex<u32>>,
 }
 
-/// A receiver that refuses so many times first.
-async fn receiver(refusals: u32) -> (String, Got) {
-    let got = Got::default();
+/// A receiver that fails this many times first.
+async fn receiver(failures: u32) -> (String, Received) {
+    let got = Received::default();
     let state = Receiver {
         got: Arc::clone(&got),
-        refusals: Arc::new(Mutex::new(refusals)),
+        failures: Arc::new(Mutex::new(failures)),
     };
-    async fn take(
+    async fn receive(
         State(receiver): State<Receiver>,
         headers: HeaderMap,
         body: String,
     ) -> StatusCode {
-        let mut left = receiver.refusals.lock().unwrap();
+        let mut left = receiver.failures.lock().unwrap();
         if *left > 0 {
             *left -= 1;
             return StatusCode::INTERNAL_SERVER_ERROR;
@@ -45,22 +47,24 @@ async fn receiver(refusals: u32) -> (String, Got) {
         receiver.got.lock().unwrap().push((headers, body));
         StatusCode::OK
     }
-    let routes = Router::new().route("/hook", post(take)).with_state(state);
+    let routes = Router::new()
+        .route("/hook", post(receive))
+        .with_state(state);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, routes).await });
     (url, got)
 }
 
-async fn arrived(got: &Got, many: usize) -> Vec<Value> {
-    within(LONG, "the notifications arrive", async || {
+async fn received(got: &Received, count: usize) -> Vec<Value> {
+    within(DEADLINE, "the notifications arrive", async || {
         let bodies: Vec<Value> = got
             .lock()
             .unwrap()
             .iter()
             .map(|(_, body)| serde_json::from_str(body).unwrap())
             .collect();
-        if bodies.len() >= many {
+        if bodies.len() >= count {
             Ok(bodies)
         } else {
             Err(bodies)
@@ -70,27 +74,27 @@ async fn arrived(got: &Got, many: usize) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn n1_and_n2_arrive_signed_once_each_in_order_and_with_right_numbers() {
+async fn n1_and_n2_are_delivered_once_in_order_signed_and_with_correct_counts() {
     let (url, got) = receiver(2).await;
     let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-    let mut change = quick_retries();
+    let mut change = fast_retries();
     change["notify"] = json!({ "url": url, "secret": secret });
-    let house = House::with(change).await;
-    let cases = paper(json!([
+    let fixture = Fixture::with(change).await;
+    let cases = simulated_cases(json!([
         { "file_name": "again", "first_calls": 1, "do": { "fail": { "status": 503 } } },
         { "file_name": "bad", "do": { "fail": { "status": 422 } } },
     ]));
-    house.run(behind_http(&cases).await).await;
-    let job = house
+    fixture.run(behind_http(&cases).await).await;
+    let job = fixture
         .submit(&[&["again.pdf", "good.pdf"], &["bad.pdf"]])
         .await;
-    let bodies = arrived(&got, 2).await;
+    let bodies = received(&got, 2).await;
     assert_eq!(
         bodies[0],
         json!({ "type": "evidence.n1", "file_job_id": job, "total": 3, "attached": 1, "failed": 2, "will_retry": 1,
                 "errors": { "503": 1, "INVALID_FORMAT": 1 } })
     );
-    let view = house.get(job).await;
+    let view = fixture.get(job).await;
     let bad = &view["rows"][1]["artifacts"][0];
     assert_eq!(
         bodies[1],
@@ -108,8 +112,8 @@ async fn n1_and_n2_arrive_signed_once_each_in_order_and_with_right_numbers() {
         let at: i64 = text("webhook-timestamp").parse().unwrap();
         assert_eq!(text("webhook-signature"), signature(&key, id, at, body));
     }
-    within(LONG, "the deliveries are recorded", async || {
-        house
+    within(DEADLINE, "the deliveries are recorded", async || {
+        fixture
             .scalar::<i64>(
                 "select count(*) from evidence.notification where delivered_at is not null",
             )
@@ -117,13 +121,13 @@ async fn n1_and_n2_arrive_signed_once_each_in_order_and_with_right_numbers() {
             == 2
     })
     .await;
-    house.schedule().await;
+    fixture.schedule().await;
     assert_eq!(got.lock().unwrap().len(), 2);
 }
 
 #[test]
-fn signatures_are_those_of_the_standard() {
-    // The vector that the libraries of Standard Webhooks are tested with.
+fn signatures_match_standard_webhooks() {
+    // The test vector of the Standard Webhooks libraries.
     let key = signing_key("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
     let id = "msg_p5jXN8AQM9LWM0D4loKWxJek";
     let body = r#"{"test": 2432232314}"#;
@@ -135,80 +139,81 @@ fn signatures_are_those_of_the_standard() {
 }
 
 #[tokio::test]
-async fn n2_is_forced_once_when_its_time_is_up_and_what_remains_is_given_up() {
+async fn n2_is_forced_once_at_its_deadline_and_unsettled_artifacts_fail() {
     let (url, got) = receiver(0).await;
-    let house =
-        House::with(json!({ "n2": { "force_after": 0.3 }, "notify": { "url": url } })).await;
-    let cases = paper(json!([{ "file_name": "bad", "do": { "fail": { "status": 503 } } }]));
-    house.run(Arc::clone(&cases) as Arc<_>).await;
-    let job = house.submit(&[&["bad.pdf", "good.pdf"]]).await;
-    let bodies = arrived(&got, 2).await;
+    let fixture =
+        Fixture::with(json!({ "n2": { "force_after": 0.3 }, "notify": { "url": url } })).await;
+    let cases =
+        simulated_cases(json!([{ "file_name": "bad", "do": { "fail": { "status": 503 } } }]));
+    fixture.run(Arc::clone(&cases) as Arc<_>).await;
+    let job = fixture.submit(&[&["bad.pdf", "good.pdf"]]).await;
+    let bodies = received(&got, 2).await;
     assert_eq!(bodies[1]["forced"], true);
     assert_eq!(bodies[1]["unsettled"], 1);
     assert_eq!(bodies[1]["permanent_failed"], 0);
     assert_eq!(bodies[1]["attached"], 1);
     assert_eq!(bodies[1]["retry_needed"], true);
-    let view = house.get(job).await;
+    let view = fixture.get(job).await;
     assert_eq!(
         view["rows"][0]["artifacts"][0]["retry_status"],
         "PERMANENT_FAILED"
     );
-    house.schedule().await;
+    fixture.schedule().await;
     tokio::time::sleep(Duration::from_millis(400)).await;
-    house.schedule().await;
-    assert_eq!(got.lock().unwrap().len(), 2, "the force fires once");
+    fixture.schedule().await;
+    assert_eq!(got.lock().unwrap().len(), 2, "N2 is forced once");
 }
 
 #[tokio::test]
-async fn a_result_that_comes_in_after_the_force_changes_nothing() {
-    let house = House::with(quick_retries()).await;
-    let cases = paper(json!([
+async fn result_after_a_forced_n2_changes_nothing() {
+    let fixture = Fixture::with(fast_retries()).await;
+    let cases = simulated_cases(json!([
         { "first_calls": 1, "do": { "fail": { "status": 503 } } },
         { "do": { "slow": { "for": 2 } } },
     ]));
-    house.run(Arc::clone(&cases) as Arc<_>).await;
-    let job = house.submit(&[&["a.pdf"]]).await;
-    house
-        .until(job, "the retry is under way", |view| {
-            only(view)["retry_status"] == "RETRYING"
+    fixture.run(Arc::clone(&cases) as Arc<_>).await;
+    let job = fixture.submit(&[&["a.pdf"]]).await;
+    fixture
+        .wait_until(job, "the retry is in progress", |view| {
+            only_artifact(view)["retry_status"] == "RETRYING"
         })
         .await;
-    house
+    fixture
         .execute("update evidence.file_job set n1_sent_at = now() - interval '25 h'")
         .await;
-    let forced = house
-        .until(job, "N2 is forced", |view| view["status"] == "COMPLETED")
+    let forced = fixture
+        .wait_until(job, "N2 is forced", |view| view["status"] == "COMPLETED")
         .await;
-    within(LONG, "the late call has ended", async || {
+    within(DEADLINE, "the late call has ended", async || {
         cases.calls().len() >= 2
     })
     .await;
-    within(LONG, "no task is left", async || {
-        house
+    within(DEADLINE, "no task is left", async || {
+        fixture
             .scalar::<i64>("select count(*) from evidence.attach_task")
             .await
             == 0
     })
     .await;
-    let after = house.get(job).await;
+    let after = fixture.get(job).await;
     assert_eq!(after["rows"], forced["rows"]);
 }
 
 #[tokio::test]
-async fn a_case_that_is_deleted_in_the_middle_cannot_be_retried() {
-    let house = House::with(quick_retries()).await;
-    let cases = paper(json!([{ "first_calls": 1, "do": { "fail": { "status": 503 } } }]));
-    house.publish().await;
-    house.arm();
-    house.attach(Arc::clone(&cases) as Arc<_>);
-    house.notify();
-    let job = house.submit(&[&["a.pdf"], &["b.pdf"]]).await;
-    let view = house.tried(job).await;
+async fn file_of_a_deleted_case_is_not_retried() {
+    let fixture = Fixture::with(fast_retries()).await;
+    let cases = simulated_cases(json!([{ "first_calls": 1, "do": { "fail": { "status": 503 } } }]));
+    fixture.publish().await;
+    fixture.consume_events();
+    fixture.start_worker(Arc::clone(&cases) as Arc<_>);
+    fixture.notify();
+    let job = fixture.submit(&[&["a.pdf"], &["b.pdf"]]).await;
+    let view = fixture.wait_until_tried(job).await;
     let case = view["rows"][0]["case_id"].as_str().unwrap();
     cases.delete_case(case.parse().unwrap());
-    house.keep_scheduling();
-    let view = house
-        .until(job, "it is closed", |view| view["status"] == "COMPLETED")
+    fixture.start_scheduler();
+    let view = fixture
+        .wait_until(job, "it is closed", |view| view["status"] == "COMPLETED")
         .await;
     let n2 = &view["notifications"][1]["body"];
     assert_eq!(n2["cannot_retry"].as_array().unwrap().len(), 1);
@@ -220,7 +225,7 @@ async fn a_case_that_is_deleted_in_the_middle_cannot_be_retried() {
     );
 }
 
-/// As much of a mail server as a client needs; gives what was sent.
+/// A minimal mail server; returns the mails it received.
 async fn mail_server() -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("smtp://{}", listener.local_addr().unwrap());
@@ -263,18 +268,18 @@ async fn mail_server() -> (String, Arc<Mutex<Vec<String>>>) {
 }
 
 #[tokio::test]
-async fn notifications_go_out_as_mail_too() {
+async fn notifications_are_sent_by_mail() {
     let (url, mails) = mail_server().await;
-    let house = House::with(json!({ "notify": {
+    let fixture = Fixture::with(json!({ "notify": {
         "smtp_url": url, "smtp_from": "Postrider <evidence@example.com>", "smtp_to": "disputes@example.com" } }))
     .await;
-    house
-        .run(paper(
+    fixture
+        .run(simulated_cases(
             json!([{ "file_name": "bad", "do": { "fail": { "status": 422 } } }]),
         ))
         .await;
-    house.submit(&[&["bad.pdf", "good.pdf"]]).await;
-    let mails = within(LONG, "both mails arrive", async || {
+    fixture.submit(&[&["bad.pdf", "good.pdf"]]).await;
+    let mails = within(DEADLINE, "both mails arrive", async || {
         let mails = mails.lock().unwrap().clone();
         if mails.len() >= 2 {
             Ok(mails)

@@ -1,13 +1,12 @@
-//! Plans that must not flip, whatever the server knows of the tables.
+//! Query plans that must not change, with and without statistics.
 
 use serde_json::json;
 use sqlx::Connection;
 
-use crate::support::{House, LONG, paper, within};
+use crate::support::{DEADLINE, Fixture, simulated_cases, within};
 
-/// The first job of a new installation is a large one: the server has no statistics. Some of its rows have
-/// their tasks.
-const FIRST: &str = "
+/// The first job of a new installation is large: the server has no statistics. Some of its rows have tasks.
+const NO_STATISTICS: &str = "
 do $$ begin execute format('alter database %I set random_page_cost = 4', current_database()); end $$;
 alter table evidence.file_job_artifact set (autovacuum_enabled = off);
 insert into evidence.file_job (id, merchant_id, source, row_count, artifact_count)
@@ -28,29 +27,34 @@ select (seq_tup_read + idx_tup_fetch)::bigint from pg_stat_user_tables
 where schemaname = 'evidence' and relname = 'file_job_artifact'";
 
 #[tokio::test]
-async fn rows_of_the_first_large_job_are_attached_without_reading_the_others() {
-    let house = House::with(json!({ "concurrency": 64 })).await;
-    sqlx::raw_sql(FIRST).execute(&house.pool).await.unwrap();
-    let before = read(&house).await;
-    house.attach(paper(json!([])));
-    within(LONG, "six hundred rows are handled", async || {
-        match house.scalar::<i64>(WAITING).await {
+async fn attaching_rows_of_the_first_large_job_does_not_read_the_others() {
+    let fixture = Fixture::with(json!({ "concurrency": 64 })).await;
+    sqlx::raw_sql(NO_STATISTICS)
+        .execute(&fixture.pool)
+        .await
+        .unwrap();
+    let before = read(&fixture).await;
+    fixture.start_worker(simulated_cases(json!([])));
+    within(
+        DEADLINE,
+        "six hundred rows are handled",
+        async || match fixture.scalar::<i64>(WAITING).await {
             0 => Ok(()),
             count => Err(count),
-        }
-    })
+        },
+    )
     .await;
-    // A connection tells what it has read at the latest when it ends.
-    house.pool.close().await;
-    let read = read(&house).await - before;
+    // A connection reports its statistics when it closes at the latest.
+    fixture.pool.close().await;
+    let read = read(&fixture).await - before;
     assert!(
         read < 12_000,
         "{read} artifacts were read for 1,200 of 12,000"
     );
 }
 
-async fn read(house: &House) -> i64 {
-    let mut connection = house.connect().await;
+async fn read(fixture: &Fixture) -> i64 {
+    let mut connection = fixture.connect().await;
     let read = sqlx::query_scalar(READ).fetch_one(&mut connection).await;
     connection.close().await.unwrap();
     read.unwrap()

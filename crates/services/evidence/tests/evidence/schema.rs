@@ -1,12 +1,12 @@
-//! The tables as people query them.
+//! The schema as users query it.
 
 use postrider_evidence::{ATTACH_TASKS, model::Code};
 
-use crate::support::House;
+use crate::support::Fixture;
 
 #[tokio::test]
-async fn every_column_of_the_pattern_is_there() {
-    let house = House::new().await;
+async fn every_documented_column_exists() {
+    let fixture = Fixture::new().await;
     for (table, columns) in [
         (
             "file_job_artifact",
@@ -25,7 +25,7 @@ async fn every_column_of_the_pattern_is_there() {
             "select column_name::text from information_schema.columns where table_schema = 'evidence' and table_name = $1",
         )
         .bind(table)
-        .fetch_all(&house.pool)
+        .fetch_all(&fixture.pool)
         .await
         .unwrap();
         for column in columns.split_whitespace() {
@@ -35,38 +35,38 @@ async fn every_column_of_the_pattern_is_there() {
 }
 
 #[tokio::test]
-async fn the_database_and_the_program_agree_on_every_codes_category() {
-    let house = House::new().await;
+async fn database_and_program_agree_on_the_category_of_every_code() {
+    let fixture = Fixture::new().await;
     for code in Code::ALL {
         let category: String = sqlx::query_scalar("select evidence.error_category($1)")
             .bind(code.as_str())
-            .fetch_one(&house.pool)
+            .fetch_one(&fixture.pool)
             .await
             .unwrap();
         assert_eq!(category, code.category().as_str(), "{code:?}");
     }
-    let unknown: String = house
+    let unknown: String = fixture
         .scalar("select evidence.error_category('SOMETHING')")
         .await;
     assert_eq!(unknown, "SYSTEM");
-    let seeds: String = house
+    let seeds: String = fixture
         .scalar("select evidence.error_category('UNAUTHORIZED')")
         .await;
     assert_eq!(seeds, "AUTH");
 }
 
 #[tokio::test]
-async fn claims_of_tasks_use_their_index_and_every_statement_can_be_prepared() {
-    let house = House::new().await;
+async fn every_task_statement_can_be_prepared() {
+    let fixture = Fixture::new().await;
     let queue = postrider::lease::Queue::new(&ATTACH_TASKS).unwrap();
-    house
+    fixture
         .execute(
             "insert into evidence.attach_task (event_id, file_job_id, file_job_row_id, is_retry)
              select gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), false from generate_series(1, 5000)",
         )
         .await;
-    house.execute("analyze evidence.attach_task").await;
-    let mut connection = house.pool.acquire().await.unwrap();
+    fixture.execute("analyze evidence.attach_task").await;
+    let mut connection = fixture.pool.acquire().await.unwrap();
     for (name, text) in queue.statements() {
         let prepared = sqlx::AssertSqlSafe(format!("prepare s as {text}"));
         sqlx::raw_sql(prepared)
@@ -81,20 +81,20 @@ async fn claims_of_tasks_use_their_index_and_every_statement_can_be_prepared() {
 }
 
 #[tokio::test]
-async fn the_doctors_checks_find_nothing_in_a_sound_house_and_a_fault_in_another() {
-    let house = House::new().await;
-    let job = house.submit(&[&["a.pdf"]]).await;
-    house
-        .run(crate::support::paper(serde_json::json!([])))
+async fn doctor_checks_find_faults_and_accept_healthy_data() {
+    let fixture = Fixture::new().await;
+    let job = fixture.submit(&[&["a.pdf"]]).await;
+    fixture
+        .run(crate::support::simulated_cases(serde_json::json!([])))
         .await;
-    house
-        .until(job, "it is closed", |view| view["status"] == "COMPLETED")
+    fixture
+        .wait_until(job, "it is closed", |view| view["status"] == "COMPLETED")
         .await;
     let findings = async || {
         let mut found = Vec::new();
         for check in postrider_evidence::CHECKS {
             let rows: Vec<String> = sqlx::query_scalar(check.query)
-                .fetch_all(&house.pool)
+                .fetch_all(&fixture.pool)
                 .await
                 .unwrap();
             if !rows.is_empty() {
@@ -104,8 +104,8 @@ async fn the_doctors_checks_find_nothing_in_a_sound_house_and_a_fault_in_another
         found
     };
     assert!(findings().await.is_empty());
-    house.execute("delete from evidence.attach_attempt").await;
-    house
+    fixture.execute("delete from evidence.attach_attempt").await;
+    fixture
         .execute("delete from evidence.notification where kind = 'evidence.n2'")
         .await;
     assert_eq!(

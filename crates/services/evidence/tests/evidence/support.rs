@@ -1,4 +1,4 @@
-//! A house of evidence: a database, a store, the API, a Case API, and whatever parts a test wants to run.
+//! The fixture: a database, a store, the API, a Case API, and background tasks on demand.
 
 use std::io::{Cursor, Write};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ use tower::ServiceExt;
 use uuid::Uuid;
 use zip::write::SimpleFileOptions;
 
-pub const LONG: Duration = Duration::from_secs(90);
+pub const DEADLINE: Duration = Duration::from_secs(90);
 
 #[derive(Clone)]
 struct AppState(Evidence);
@@ -50,7 +50,7 @@ impl FromRef<AppState> for Evidence {
     }
 }
 
-pub struct House {
+pub struct Fixture {
     db: TestDb,
     pub pool: PgPool,
     pub dir: tempfile::TempDir,
@@ -60,7 +60,7 @@ pub struct House {
     stop: CancellationToken,
 }
 
-impl House {
+impl Fixture {
     pub async fn new() -> Self {
         Self::with(json!({})).await
     }
@@ -93,7 +93,7 @@ impl House {
         }
     }
 
-    /// A connection beside the pool.
+    /// A connection outside the pool.
     pub async fn connect(&self) -> PgConnection {
         self.db.connect().await
     }
@@ -102,7 +102,7 @@ impl House {
         Arc::new(PostgresTransport::new(self.pool.clone()).unwrap())
     }
 
-    /// The publisher: what is in the outbox goes out.
+    /// Starts the publisher of the outbox.
     pub async fn publish(&self) {
         let breakers = Breakers::default();
         let pool = self.pool.clone();
@@ -113,25 +113,25 @@ impl House {
         tokio::spawn(worker.run(self.stop.clone()));
     }
 
-    /// Events become tasks.
-    pub fn arm(&self) {
+    /// Starts the consumer of attach events.
+    pub fn consume_events(&self) {
         let lease = Duration::from_secs(5);
-        let armer = task_consumer::run(
+        let consumer = task_consumer::run(
             self.pool.clone(),
             self.transport(),
             lease,
             self.stop.clone(),
         );
-        tokio::spawn(armer);
+        tokio::spawn(consumer);
     }
 
-    /// Tasks are worked on with this Case API.
-    pub fn attach(&self, cases: Arc<dyn CaseApi>) {
-        self.attach_with(&self.settings, cases);
+    /// Starts a worker with this Case API.
+    pub fn start_worker(&self, cases: Arc<dyn CaseApi>) {
+        self.start_worker_with(&self.settings, cases);
     }
 
-    /// The same with other settings.
-    pub fn attach_with(&self, settings: &Settings, cases: Arc<dyn CaseApi>) {
+    /// Starts a worker with other settings.
+    pub fn start_worker_with(&self, settings: &Settings, cases: Arc<dyn CaseApi>) {
         let breakers = Breakers::default();
         let common = postrider::breaker::Settings::default();
         let worker = worker::worker(
@@ -146,7 +146,7 @@ impl House {
         tokio::spawn(worker.run(self.stop.clone()));
     }
 
-    /// Results open the gate, and notifications go to their receivers.
+    /// Starts the consumers of results and notifications.
     pub fn notify(&self) {
         let gate = Gate::new(self.pool.clone(), &self.settings);
         let lease = Duration::from_secs(5);
@@ -168,18 +168,18 @@ impl House {
         scheduler.tick(&CancellationToken::new()).await.unwrap();
     }
 
-    /// The scheduler at its interval.
-    pub fn keep_scheduling(&self) {
+    /// Starts the scheduler.
+    pub fn start_scheduler(&self) {
         tokio::spawn(self.scheduler().run(self.stop.clone()));
     }
 
-    /// Everything that the program runs.
+    /// Starts everything that the program runs.
     pub async fn run(&self, cases: Arc<dyn CaseApi>) {
         self.publish().await;
-        self.arm();
-        self.attach(cases);
+        self.consume_events();
+        self.start_worker(cases);
         self.notify();
-        self.keep_scheduling();
+        self.start_scheduler();
     }
 
     pub async fn call(
@@ -212,9 +212,9 @@ impl House {
             .await
     }
 
-    /// Hands rows in, each with these files; gives the job's id.
+    /// Submits rows with these files; returns the job's id.
     pub async fn submit(&self, rows: &[&[&str]]) -> Uuid {
-        let (status, answer) = self.post_zip(archive_of(rows)).await;
+        let (status, answer) = self.post_zip(job_archive(rows)).await;
         assert_eq!(status, StatusCode::ACCEPTED, "{answer}");
         answer["file_job_id"].as_str().unwrap().parse().unwrap()
     }
@@ -231,9 +231,14 @@ impl House {
         self.call(Method::POST, &path, None, Vec::new()).await
     }
 
-    /// Waits until the view of the job is as wanted; gives it.
-    pub async fn until(&self, job: Uuid, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        within(LONG, what, async || {
+    /// Waits until the job's view meets the condition; returns the view.
+    pub async fn wait_until(
+        &self,
+        job: Uuid,
+        what: &str,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> Value {
+        within(DEADLINE, what, async || {
             let view = self.get(job).await;
             if wanted(&view) { Ok(view) } else { Err(view) }
         })
@@ -241,8 +246,8 @@ impl House {
     }
 
     /// Waits until every artifact was tried at least once.
-    pub async fn tried(&self, job: Uuid) -> Value {
-        self.until(job, "everything was tried", |view| view["pending"] == 0)
+    pub async fn wait_until_tried(&self, job: Uuid) -> Value {
+        self.wait_until(job, "everything was tried", |view| view["pending"] == 0)
             .await
     }
 
@@ -258,14 +263,14 @@ impl House {
         done.rows_affected()
     }
 
-    /// Whatever waits for a retry is due now.
-    pub async fn bring_due(&self) {
+    /// Makes everything that waits for a retry due now.
+    pub async fn make_due(&self) {
         let sql = "update evidence.file_job_artifact set next_retry_at = now() where is_retryable";
         self.execute(sql).await;
     }
 
     /// All files in the store.
-    pub fn stored(&self) -> Vec<std::path::PathBuf> {
+    pub fn stored_files(&self) -> Vec<std::path::PathBuf> {
         fn walk(dir: &std::path::Path, found: &mut Vec<std::path::PathBuf>) {
             for entry in std::fs::read_dir(dir).unwrap() {
                 let path = entry.unwrap().path();
@@ -282,18 +287,18 @@ impl House {
     }
 }
 
-impl Drop for House {
+impl Drop for Fixture {
     fn drop(&mut self) {
         self.stop.cancel();
     }
 }
 
 /// The one artifact of a job with one row and one file.
-pub fn only(view: &Value) -> &Value {
+pub fn only_artifact(view: &Value) -> &Value {
     &view["rows"][0]["artifacts"][0]
 }
 
-/// Quick settings: leases of half a second, a scheduler that looks every 100 ms.
+/// Fast settings: leases of half a second, a scheduler interval of 100 ms.
 pub fn settings(change: Value) -> Settings {
     let mut all = json!({
         "concurrency": 8,
@@ -325,16 +330,16 @@ fn merge(into: &mut Value, change: Value) {
 }
 
 /// Retries after a few milliseconds.
-pub fn quick_retries() -> Value {
+pub fn fast_retries() -> Value {
     json!({ "retry": { "backoff": { "initial_delay": 0.02, "max_delay": 0.05 } } })
 }
 
-pub fn paper(rules: Value) -> Arc<SimulatedCaseApi> {
+pub fn simulated_cases(rules: Value) -> Arc<SimulatedCaseApi> {
     let rules = serde_json::from_value(rules).unwrap();
     Arc::new(SimulatedCaseApi::new(FaultScript::new(rules)))
 }
 
-/// The simulated Case API behind a real socket, and the client that speaks to it.
+/// A client of the simulated Case API over a real socket.
 pub async fn behind_http(cases: &Arc<SimulatedCaseApi>) -> Arc<dyn CaseApi> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -354,7 +359,7 @@ pub fn http_cases(url: &str, timeout: Duration) -> Arc<dyn CaseApi> {
 }
 
 /// An archive with these entries.
-pub fn zip_of(entries: &[(&str, &[u8])]) -> Vec<u8> {
+pub fn zip_archive(entries: &[(&str, &[u8])]) -> Vec<u8> {
     let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
     for (name, content) in entries {
         zip.start_file(*name, SimpleFileOptions::default()).unwrap();
@@ -374,7 +379,7 @@ pub fn manifest(rows: &[&[&str]]) -> String {
 }
 
 /// An archive with a manifest and the files that it names.
-pub fn archive_of(rows: &[&[&str]]) -> Vec<u8> {
+pub fn job_archive(rows: &[&[&str]]) -> Vec<u8> {
     let manifest = manifest(rows);
     let contents: Vec<(&str, Vec<u8>)> = rows
         .iter()
@@ -387,5 +392,5 @@ pub fn archive_of(rows: &[&[&str]]) -> Vec<u8> {
             .iter()
             .map(|(name, bytes)| (*name, bytes.as_slice())),
     );
-    zip_of(&entries)
+    zip_archive(&entries)
 }

@@ -1,19 +1,19 @@
-//! A pause that is drawn anew each time: `"2s-5s"`, or one length.
+//! A random delay: a range such as `"2s-5s"`, or a fixed duration.
 
 use std::time::Duration;
 
 use postrider::internal::settings::Delay;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-/// From the first to the second.
+/// A range of delays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pause {
+pub struct DelayRange {
     from: Duration,
     to: Duration,
 }
 
-impl Pause {
-    /// The pause for a number between 0 and 1.
+impl DelayRange {
+    /// The delay for a sample between 0 and 1.
     #[must_use]
     pub fn draw(self, sample: f64) -> Duration {
         let span = self.to.saturating_sub(self.from);
@@ -31,7 +31,7 @@ enum Form {
     Number(f64),
 }
 
-impl<'de> Deserialize<'de> for Pause {
+impl<'de> Deserialize<'de> for DelayRange {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let read = |text: &str| {
             let text = serde::de::value::StrDeserializer::new(text.trim());
@@ -51,9 +51,7 @@ impl<'de> Deserialize<'de> for Pause {
             },
         };
         if to < from {
-            return Err(D::Error::custom(
-                "the longer pause stands second: \"2s-5s\"",
-            ));
+            return Err(D::Error::custom("the shorter delay comes first: \"2s-5s\""));
         }
         Ok(Self { from, to })
     }
@@ -64,12 +62,12 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn read(text: &str) -> Option<Pause> {
+    fn read(text: &str) -> Option<DelayRange> {
         serde_json::from_str(text).ok()
     }
 
     #[test]
-    fn a_pause_is_one_length_or_two() {
+    fn a_delay_is_fixed_or_a_range() {
         let seconds = Duration::from_secs;
         let range = read("\"2s-5s\"").unwrap();
         assert_eq!((range.draw(0.0), range.draw(1.0)), (seconds(2), seconds(5)));

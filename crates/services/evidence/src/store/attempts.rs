@@ -1,10 +1,10 @@
-//! The journal of attempts, let go in time.
+//! The attempt log's retention.
 
 use std::time::Duration;
 
 use sqlx::PgPool;
 
-/// What is old and belongs to a job that is closed for as long: nothing counts these lines any more. Index: attach_attempt_at.
+/// Attempts that are older than the retention, of jobs that have been closed for as long. Index: attach_attempt_at.
 const PRUNE: &str = "
 delete from evidence.attach_attempt where ctid = any (array(
     select t.ctid from evidence.attach_attempt t
@@ -13,7 +13,7 @@ delete from evidence.attach_attempt where ctid = any (array(
     where t.at < now() - make_interval(secs => $1) and j.closed_at < now() - make_interval(secs => $1)
     limit $2))";
 
-/// Removes at most so many lines; says how many.
+/// Deletes up to `limit` attempts; returns their number.
 pub(crate) async fn prune(pool: &PgPool, keep: Duration, limit: u32) -> Result<u64, sqlx::Error> {
     let done = sqlx::query(PRUNE)
         .bind(keep.as_secs_f64())

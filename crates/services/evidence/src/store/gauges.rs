@@ -1,10 +1,10 @@
-//! What the gauges show.
+//! The values of the gauges.
 
 use sqlx::PgPool;
 
 use crate::scheduler;
 
-/// Attempts of the last hour, and those that were an artifact's last. Index: attach_attempt_at; the artifacts by id.
+/// Attempts of the last hour, and those that were an artifact's last. Indexes: attach_attempt_at, the artifacts' primary key.
 const RATES: &str = "
 select count(*) filter (where t.attempt = 1) as first,
        count(*) filter (where t.attempt = 1 and t.outcome = 'ATTACHED') as first_attached,
@@ -15,23 +15,23 @@ from evidence.attach_attempt t
 left join evidence.file_job_artifact a on t.outcome = 'FAILED' and a.id = t.artifact_id
 where t.at > now() - interval '1 hour' and t.outcome <> 'LOST'";
 
-/// What waits for a retry or is being retried. Index: idx_artifact_retry_scan.
+/// Artifacts that wait for a retry or are being retried. Index: idx_artifact_retry_scan.
 const DEPTH: &str = "
 select count(distinct a.file_job_row_id), count(*)
 from evidence.file_job_artifact a join evidence.file_job j on j.id = a.file_job_id
 where a.is_retryable and j.closed_at is null";
 
-/// From N1 to N2, over those that went out in the last six hours; and how many by force in the last one. Index: file_job_n2.
+/// N2 of the last six hours, and forced ones of the last hour. Index: file_job_n2.
 const N2: &str = "
 select coalesce(avg(extract(epoch from n2_sent_at - n1_sent_at)), 0)::float8 as average,
        count(*) filter (where n2_forced and n2_sent_at > now() - interval '1 hour') as forced
 from evidence.file_job where n2_sent_at > now() - interval '6 hours'";
 
-/// When a run of the scheduler last ended well, in whatever process; 0: never.
+/// When the scheduler last completed a run, in any process; 0 if never.
 const LAST_RUN: &str = "
 select coalesce((select extract(epoch from done_at) from postrider.leader where name = $1), 0)::float8";
 
-/// How attempts went lately.
+/// Attempts of the last hour.
 #[derive(Debug, Clone, Copy, sqlx::FromRow)]
 pub(crate) struct Rates {
     pub first: i64,
@@ -41,9 +41,9 @@ pub(crate) struct Rates {
     pub permanent: i64,
 }
 
-/// How final notifications went lately.
+/// Recent N2.
 #[derive(Debug, Clone, Copy, sqlx::FromRow)]
-pub(crate) struct Final {
+pub(crate) struct RecentN2 {
     pub average: f64,
     pub forced: i64,
 }
@@ -52,12 +52,12 @@ pub(crate) async fn rates(pool: &PgPool) -> Result<Rates, sqlx::Error> {
     sqlx::query_as(RATES).fetch_one(pool).await
 }
 
-/// Rows and artifacts.
+/// The number of rows and artifacts.
 pub(crate) async fn depth(pool: &PgPool) -> Result<(i64, i64), sqlx::Error> {
     sqlx::query_as(DEPTH).fetch_one(pool).await
 }
 
-pub(crate) async fn n2(pool: &PgPool) -> Result<Final, sqlx::Error> {
+pub(crate) async fn n2(pool: &PgPool) -> Result<RecentN2, sqlx::Error> {
     sqlx::query_as(N2).fetch_one(pool).await
 }
 
