@@ -92,7 +92,7 @@ async fn origin(pool: &PgPool) -> Origin {
         match read.await {
             Ok(origin) => return origin,
             Err(error) => {
-                tracing::warn!(%error, "database unavailable; publishing of payments paused, retrying")
+                tracing::warn!(%error, "database unavailable; publishing of payments paused, retrying");
             }
         }
         tokio::time::sleep(Duration::from_secs(1)).await;

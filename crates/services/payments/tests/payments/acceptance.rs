@@ -6,7 +6,7 @@ use axum::http::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::support::{Fixture, payment};
+use crate::support::{Fixture, eventually, payment};
 
 #[tokio::test]
 async fn a_missing_uuid_is_generated_and_returned() {
@@ -210,6 +210,11 @@ async fn a_silent_connection_fails_one_call_in_time_and_delays_no_other_for_long
     let deadline = Duration::from_secs(10 + 10);
     let (fixture, proxy) = Fixture::behind_proxy(json!({})).await;
     fixture.pay(Uuid::now_v7(), "acc-1", "1").await;
+    // The acceptor takes an idle connection, on which its statement is then lost.
+    eventually("all connections are idle", async || {
+        fixture.pool.num_idle() == usize::try_from(fixture.pool.size()).unwrap()
+    })
+    .await;
     proxy.black_hole();
     let started = Instant::now();
     let mut stalled = Box::pin(fixture.post(payment(Uuid::now_v7(), "acc-1", "1")));
