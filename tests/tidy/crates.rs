@@ -179,3 +179,19 @@ fn the_program_names_services_only_where_it_starts_them() {
         }
     }
 }
+
+#[test]
+fn crates_have_the_metadata_of_a_package() {
+    for (_, path) in crates() {
+        let manifest = manifest(&path);
+        for key in ["description", "keywords", "categories", "readme"] {
+            let value = manifest["package"].get(key);
+            assert!(value.is_some(), "{path}/Cargo.toml has no {key}");
+        }
+        let readme = manifest["package"]["readme"].as_str().unwrap();
+        assert!(
+            root().join(&path).join(readme).exists(),
+            "{path}: {readme} does not exist"
+        );
+    }
+}
