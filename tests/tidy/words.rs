@@ -5,7 +5,9 @@ use crate::{files, read, with_ending};
 /// Words and phrases that were retired, in lower case. An underscore, a hyphen and a capital letter inside a name count as
 /// a space, so that `take_in` and `TakeIn` match "take in".
 const RETIRED: &[&str] = &[
+    "deed",
     "deeds",
+    "so many",
     "maniest",
     "is had",
     "be had",
@@ -17,14 +19,23 @@ const RETIRED: &[&str] = &[
     "sign of life",
     "signs of life",
     "call backs",
+    "as told",
     "doorkeeper",
     "purse",
     "glance",
+    "mourn",
+    "bury",
     "buried",
     "stands so",
+    "stand so",
+    "came to nothing",
     "comes to nothing",
+    "trouble",
+    "house",
     "misbehave",
+    "misbehaves",
     "taking in",
+    "lets go",
     "called back",
     "hire",
 ];

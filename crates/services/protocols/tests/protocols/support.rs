@@ -301,7 +301,7 @@ fn reader(settings: &Settings) -> PdfReader {
 }
 
 #[test]
-#[ignore = "the child process that reads a PDF; other tests start it"]
+#[ignore = "the program that other tests start to read a PDF"]
 fn pdf_reader() {
     document::run_pdf_child().unwrap();
 }
