@@ -38,6 +38,10 @@ const RETIRED: &[&str] = &[
     "lets go",
     "called back",
     "hire",
+    "judges",
+    "town",
+    "as it stands",
+    "where it stands",
 ];
 
 /// Names on the wire that keep an old word: they are part of the API, the schema or the configuration.
