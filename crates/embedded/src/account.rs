@@ -1,4 +1,4 @@
-//! As whom the server runs. PostgreSQL refuses to run as root, so root hands it to somebody else.
+//! The server's user. PostgreSQL refuses to run as root, so root switches to another user.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -8,7 +8,7 @@ use tokio::process::Command;
 
 use crate::error::Error;
 
-/// Conventional ids of `nobody`, for systems that do not list the name.
+/// Conventional id of `nobody`, for systems without the name.
 const NOBODY: u32 = 65534;
 
 /// The user that the server's processes and files belong to.
@@ -17,13 +17,13 @@ pub(crate) struct Account {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) name: String,
-    /// The program is root and must change to this user.
+    /// The program runs as root and must switch to this user.
     pub(crate) switch: bool,
 }
 
 impl Account {
-    /// An existing cluster stays with its owner; a new one belongs to whoever runs the program,
-    /// or under root to `postgres`, or failing that to `nobody`.
+    /// An existing cluster keeps its owner. A new one belongs to the program's user, or under root
+    /// to `postgres` or else `nobody`.
     pub(crate) fn choose(cluster: &Path) -> Result<Self, Error> {
         let owner = std::fs::metadata(cluster).ok();
         if !geteuid().is_root() {
@@ -72,8 +72,8 @@ impl Account {
         }
     }
 
-    /// Makes a command run as this user, in this directory, without the settings that PostgreSQL
-    /// would take from the environment. Changing the user also drops root's other groups.
+    /// Makes a command run as this user in this directory, without PostgreSQL's environment
+    /// variables. Switching the user also drops root's supplementary groups.
     pub(crate) fn apply(&self, command: &mut Command, dir: &Path) {
         if self.switch {
             command.uid(self.uid).gid(self.gid);
@@ -86,7 +86,7 @@ impl Account {
         command.env("LC_ALL", "C").current_dir(dir);
     }
 
-    /// Whether this user may pass through a directory, by its permission bits.
+    /// Whether this user may traverse a directory, by its permission bits.
     pub(crate) fn may_traverse(&self, dir: &std::fs::Metadata) -> bool {
         let bit = if dir.uid() == self.uid {
             0o100
@@ -98,8 +98,8 @@ impl Account {
         dir.mode() & bit != 0
     }
 
-    /// Hands a file or directory of root to this user.
-    pub(crate) fn take(&self, path: &Path) -> Result<(), Error> {
+    /// Changes the owner of a file or directory of root to this user.
+    pub(crate) fn chown(&self, path: &Path) -> Result<(), Error> {
         if !self.switch {
             return Ok(());
         }

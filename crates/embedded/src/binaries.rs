@@ -1,6 +1,6 @@
-//! Which PostgreSQL: found on PATH or where distributions put it, newest first.
+//! Finds PostgreSQL on PATH and in the distributions' directories, newest first.
 //!
-//! A cluster opens only with the major version that made it, so an existing cluster decides.
+//! A cluster can only be opened by the major version that created it.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -11,11 +11,11 @@ use tokio::process::Command;
 use crate::error::Error;
 use crate::layout::Layout;
 
-/// The oldest major version that the tests run with.
-const OLDEST: u32 = 15;
+/// Oldest supported major version.
+const MIN_VERSION: u32 = 15;
 
-/// Where distributions put server programs that they keep off PATH:
-/// parent directory, how the next name starts, and what follows it.
+/// Where distributions install server programs outside PATH: parent directory, prefix of the next
+/// name, and the rest.
 const DISTRIBUTIONS: &[(&str, &str, &str)] = &[
     ("/usr/lib/postgresql", "", "bin"),
     ("/usr", "pgsql-", "bin"),
@@ -27,7 +27,7 @@ const DISTRIBUTIONS: &[(&str, &str, &str)] = &[
     ("/Applications/Postgres.app/Contents/Versions", "", "bin"),
 ];
 
-/// The install command for each package manager, told apart by its program.
+/// Install command per package manager.
 const INSTALLERS: &[(&str, &str)] = &[
     ("apt-get", "sudo apt-get install -y postgresql"),
     ("dnf", "sudo dnf install -y postgresql-server"),
@@ -109,10 +109,10 @@ fn pick(
             }),
         None => found
             .into_iter()
-            .find(|installation| installation.major >= OLDEST)
+            .find(|installation| installation.major >= MIN_VERSION)
             .ok_or_else(|| Error::TooOld {
                 found: versions,
-                oldest: OLDEST,
+                oldest: MIN_VERSION,
                 install: install_command(),
             }),
     }
@@ -139,7 +139,7 @@ fn path_dirs() -> Vec<PathBuf> {
         .unwrap_or_default()
 }
 
-/// A program on PATH or in the two directories that are never missing.
+/// A program on PATH or in the standard directories.
 pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
     path_dirs()
         .into_iter()
@@ -148,7 +148,7 @@ pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Asks the binaries themselves; whatever does not answer properly is no installation.
+/// Runs `postgres --version`; a directory whose binary doesn't respond is no installation.
 async fn probe(dir: &Path) -> Option<Installation> {
     let postgres = dir.join("postgres");
     if !postgres.is_file() || !dir.join("initdb").is_file() {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_of_all_distributions_are_understood() {
+    fn version_strings_of_all_distributions_are_parsed() {
         let major = |text| parse_version(text).map(|(major, _)| major);
         assert_eq!(
             major("postgres (PostgreSQL) 15.12 (Debian 15.12-1)\n"),
@@ -215,23 +215,23 @@ mod tests {
     }
 
     #[test]
-    fn a_new_cluster_gets_the_newest_and_an_old_one_its_own() {
+    fn a_new_cluster_uses_the_newest_version_and_an_old_one_its_own() {
         let found = vec![installation(17), installation(15)];
         assert_eq!(pick(found.clone(), None, &layout()).unwrap().major, 17);
         assert_eq!(pick(found, Some(15), &layout()).unwrap().major, 15);
     }
 
     #[test]
-    fn a_version_mismatch_names_both_versions_and_the_way_out() {
+    fn a_version_mismatch_names_both_versions_and_the_fix() {
         let error = pick(vec![installation(17)], Some(16), &layout()).unwrap_err();
         let text = error.to_string();
-        assert!(text.contains("made by PostgreSQL 16"), "{text}");
+        assert!(text.contains("created by PostgreSQL 16"), "{text}");
         assert!(text.contains("only 17.1 is installed"), "{text}");
         assert!(text.contains("pg_upgrade"), "{text}");
     }
 
     #[test]
-    fn missing_binaries_come_with_the_install_command() {
+    fn missing_binaries_suggest_the_install_command() {
         let text = pick(Vec::new(), None, &layout()).unwrap_err().to_string();
         assert!(text.contains("install them with `"), "{text}");
     }

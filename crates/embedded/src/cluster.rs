@@ -1,4 +1,4 @@
-//! The first birth of a cluster: all of it or nothing.
+//! Creates a cluster, all or nothing.
 
 use std::path::Path;
 
@@ -8,14 +8,14 @@ use crate::account::Account;
 use crate::binaries::Installation;
 use crate::error::Error;
 use crate::layout::Layout;
-use crate::server::tied;
+use crate::server::with_pdeathsig;
 use crate::{ROLE, log};
 
-/// How the names of unfinished clusters start.
+/// Name prefix of unfinished clusters.
 const UNFINISHED: &str = "data.new-";
 
-/// Makes the cluster if there is none. It is made beside its place and renamed when complete, so
-/// that a crash in the middle leaves only rubbish with a name that says so, never half a cluster.
+/// Creates the cluster if there is none, under another name that is changed once it is complete: a
+/// crash never leaves a partial cluster in its place.
 pub(crate) async fn ensure(
     layout: &Layout,
     installation: &Installation,
@@ -30,7 +30,7 @@ pub(crate) async fn ensure(
         .home
         .join(format!("{UNFINISHED}{}", std::process::id()));
     std::fs::create_dir(&unfinished).map_err(Error::io("create", &unfinished))?;
-    account.take(&unfinished)?;
+    account.chown(&unfinished)?;
     initdb(&unfinished, layout, installation, account, throwaway).await?;
     std::fs::rename(&unfinished, &layout.cluster)
         .map_err(Error::io("move the new cluster to", &layout.cluster))?;
@@ -45,19 +45,19 @@ async fn initdb(
     throwaway: bool,
 ) -> Result<(), Error> {
     let program = installation.program("initdb");
-    let mut command = tied(&program, "KILL");
+    let mut command = with_pdeathsig(&program, "KILL");
     command
         .arg("--pgdata")
         .arg(dir)
         .args(["--username", ROLE])
         .args(["--auth-local", "trust", "--auth-host", "reject"])
-        // Locale C sorts by bytes: the fastest, and the only order that an upgrade of the
-        // operating system cannot change under the indexes. Text is UTF-8 all the same.
+        // Locale C sorts by bytes: fastest, and the only order that an upgrade of the operating
+        // system can't change under the indexes. Text is still UTF-8.
         .args(["--encoding", "UTF8", "--no-locale"])
         .arg("--data-checksums");
     if throwaway {
-        // Otherwise initdb does sync: nobody else would ever flush the catalogs it wrote, and a
-        // power cut within the first half minute would leave a cluster that looks complete.
+        // Otherwise initdb syncs: nothing else flushes the catalogs it wrote, and a power failure
+        // right after it would leave a corrupt cluster that looks complete.
         command.arg("--no-sync");
     }
     account.apply(&mut command, &layout.home);
@@ -81,19 +81,19 @@ async fn run(command: &mut Command, program: &Path) -> Result<std::process::Outp
         .map_err(Error::io("run", program))
 }
 
-/// Deletes what an interrupted first start left.
+/// Deletes clusters of interrupted first starts.
 fn sweep(layout: &Layout) -> Result<(), Error> {
     let entries = std::fs::read_dir(&layout.home).map_err(Error::io("read", &layout.home))?;
     for entry in entries.flatten() {
         if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
-            tracing::info!(path = %entry.path().display(), "deleting a half-made cluster");
+            tracing::info!(path = %entry.path().display(), "deleting an unfinished cluster of an interrupted start");
             std::fs::remove_dir_all(entry.path()).map_err(Error::io("delete", entry.path()))?;
         }
     }
     Ok(())
 }
 
-/// A rename is on disk only when its directory is.
+/// A rename is durable once its directory is synced.
 fn sync_dir(dir: &Path) -> Result<(), Error> {
     std::fs::File::open(dir)
         .and_then(|dir| dir.sync_all())

@@ -1,10 +1,10 @@
-//! What can go wrong, each with a sentence that says what to do.
+//! Errors; each says what to do.
 
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// Why the private server could not be started, kept or stopped.
+/// Why the private server could not be started, supervised or stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No PostgreSQL on this machine.
@@ -15,15 +15,15 @@ pub enum Error {
         /// The command for this machine.
         install: &'static str,
     },
-    /// The directory given as the place of the binaries does not hold them.
+    /// The configured directory doesn't contain the binaries.
     #[error(
-        "{dir} does not hold working PostgreSQL server programs (postgres, initdb): correct the directory, or leave it out to have them found"
+        "{dir} does not contain working PostgreSQL server programs (postgres, initdb): correct the directory, or omit it to search for them"
     )]
     NotInBinDir {
         /// The directory that was given.
         dir: PathBuf,
     },
-    /// Only versions older than the oldest that the program is tested with.
+    /// Only unsupported old versions are installed.
     #[error(
         "PostgreSQL {found} is too old, {oldest} or newer is needed: install one with `{install}`"
     )]
@@ -35,9 +35,9 @@ pub enum Error {
         /// The command for this machine.
         install: &'static str,
     },
-    /// The cluster was made by a major version whose binaries are not here.
+    /// The cluster was created by a major version that isn't installed.
     #[error(
-        "the database in {cluster} was made by PostgreSQL {made_by}, but only {found} is installed: install PostgreSQL {made_by} beside it, or move the data over with pg_upgrade (or pg_dump and a new data directory)"
+        "the database in {cluster} was created by PostgreSQL {made_by}, but only {found} is installed: install PostgreSQL {made_by} in addition, or move the data over with pg_upgrade (or pg_dump and a new data directory)"
     )]
     VersionMismatch {
         /// The cluster's directory.
@@ -47,15 +47,15 @@ pub enum Error {
         /// The versions that were found.
         found: String,
     },
-    /// Something that is no cluster sits where the cluster belongs.
+    /// The cluster's directory contains something else.
     #[error(
-        "{cluster} exists but is no PostgreSQL cluster (it has no readable PG_VERSION): move it away, or restore it from a backup"
+        "{cluster} exists but is not a PostgreSQL cluster (no readable PG_VERSION): move it away, or restore it from a backup"
     )]
     NotACluster {
         /// The directory.
         cluster: PathBuf,
     },
-    /// Another program uses the data directory.
+    /// Another process uses the data directory.
     #[error(
         "the data directory {data_dir} is in use by {}: stop that program first, or give this one another data directory",
         holder.map_or_else(|| "another program".to_owned(), |pid| format!("process {pid}"))
@@ -63,34 +63,34 @@ pub enum Error {
     InUse {
         /// The data directory.
         data_dir: PathBuf,
-        /// The process that holds it, if it said so.
+        /// The process that holds it, if known.
         holder: Option<u32>,
     },
-    /// The cluster belongs to somebody else.
+    /// The cluster belongs to another user.
     #[error(
-        "the database in {cluster} belongs to user {owner}, and {why}: run the program as that user, or give the directory away with `chown -R`"
+        "the database in {cluster} belongs to user {owner}, and {why}: run the program as that user, or change the directory's owner with `chown -R`"
     )]
     Owner {
         /// The cluster's directory.
         cluster: PathBuf,
-        /// Who owns it.
+        /// Its owner.
         owner: String,
         /// Why that does not work.
         why: &'static str,
     },
-    /// The unprivileged server user could not reach its own data.
+    /// The server's user can't reach its data.
     #[error(
-        "PostgreSQL does not run as root, and user {user}, as whom it would run, may not pass through {dir}: run `chmod o+x {dir}`, or choose another data directory, such as /var/lib/postrider"
+        "PostgreSQL does not run as root, and its user {user} may not traverse {dir}: run `chmod o+x {dir}`, or choose another data directory, such as /var/lib/postrider"
     )]
     Untraversable {
-        /// The directory that is closed.
+        /// The directory in the way.
         dir: PathBuf,
         /// The server's user.
         user: String,
     },
-    /// A directory that must be private is not safely so.
+    /// A directory that must be private isn't.
     #[error(
-        "{dir} must be a directory of user {user} alone, but {why}: move it away, give it to that user with `chown -R`, or choose another data directory"
+        "{dir} must be a private directory of user {user}, but {why}: move it away, change its owner with `chown -R`, or choose another data directory"
     )]
     NotPrivate {
         /// The directory.
@@ -110,8 +110,8 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
-    /// Making the new cluster failed.
-    #[error("initdb could not make a new database cluster ({status}); it said:\n{output}")]
+    /// initdb failed.
+    #[error("initdb could not create a database cluster ({status}); its output:\n{output}")]
     Initdb {
         /// How it ended.
         status: ExitStatus,
@@ -128,7 +128,7 @@ pub enum Error {
         /// Its last lines.
         tail: String,
     },
-    /// The server runs but does not answer.
+    /// The server is running but doesn't accept connections.
     #[error(
         "PostgreSQL did not accept a connection within {waited:?} (last: {last}); the end of {log}:\n{tail}"
     )]
@@ -142,15 +142,15 @@ pub enum Error {
         /// Its last lines.
         tail: String,
     },
-    /// The program's database could not be made.
-    #[error("could not make the program's database in the private cluster: {source}")]
+    /// The program's database could not be created.
+    #[error("could not create the program's database in the private cluster: {source}")]
     Database {
         /// What the server said.
         source: sqlx::Error,
     },
-    /// A process of an earlier run holds the cluster and does not end.
+    /// A process of an earlier run doesn't end.
     #[error(
-        "process {pid}, a PostgreSQL process that an earlier run left in {cluster}, does not end: end it by hand and start again"
+        "PostgreSQL process {pid}, left by an earlier run in {cluster}, does not end: kill it and start again"
     )]
     Leftover {
         /// The process.
@@ -158,15 +158,15 @@ pub enum Error {
         /// The cluster it holds.
         cluster: PathBuf,
     },
-    /// The operating system gave no thread.
-    #[error("could not start the thread that keeps PostgreSQL: {source}")]
+    /// The supervisor's thread could not be started.
+    #[error("could not start the thread that supervises PostgreSQL: {source}")]
     Thread {
         /// What the system said.
         source: std::io::Error,
     },
-    /// The thread that keeps the server has ended without a word.
-    #[error("the thread that keeps PostgreSQL has ended unexpectedly; start the program again")]
-    KeeperGone,
+    /// The supervisor's thread has ended unexpectedly.
+    #[error("the thread that supervises PostgreSQL has ended unexpectedly; restart the program")]
+    SupervisorGone,
 }
 
 impl Error {

@@ -1,10 +1,10 @@
-//! Where everything is, who may go there, and the lock that lets only one program in.
+//! Directories, their permissions, and the lock that admits one program.
 //!
 //! ```text
-//! <data_dir>/postgres.lock        held while a program uses the directory; holds its pid
+//! <data_dir>/postgres.lock        locked while a program uses the directory; contains its pid
 //! <data_dir>/postgres/            0700, the server user's
 //!                    /data        the cluster
-//!                    /data.new-*  a cluster being made; never opened, swept at the next start
+//!                    /data.new-*  an unfinished cluster; deleted at the next start
 //!                    /run         the socket (elsewhere if this path is too long for one)
 //!                    /server.log  the server's log
 //! ```
@@ -22,12 +22,12 @@ use crate::account::Account;
 use crate::error::Error;
 
 /// A socket's path must fit into 107 bytes, 103 on some systems; `/.s.PGSQL.5432.lock` needs 19.
-const LONGEST_SOCKET_DIR: usize = 80;
+const MAX_SOCKET_DIR_LEN: usize = 80;
 
-/// What our own children may take from their fork to their own program, on a busy machine.
-const GIVEN_BACK: Duration = Duration::from_secs(3);
+/// Time between fork and exec of our own children, on a busy machine.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The places of one private cluster.
+/// Paths of one private cluster.
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
     pub(crate) data_dir: PathBuf,
@@ -39,9 +39,9 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// The places under this data directory; touches nothing.
+    /// Paths under this data directory; changes nothing.
     pub(crate) fn of(data_dir: &Path) -> Result<Self, Error> {
-        // Links are resolved so that one directory has one name: the socket's is derived from it.
+        // Resolve links: the socket's name is derived from the path, which must be unique.
         let data_dir = match data_dir.canonicalize() {
             Ok(path) => path,
             Err(_) => {
@@ -50,7 +50,7 @@ impl Layout {
         };
         let home = data_dir.join("postgres");
         let run = home.join("run");
-        let socket_dir = if run.as_os_str().len() <= LONGEST_SOCKET_DIR {
+        let socket_dir = if run.as_os_str().len() <= MAX_SOCKET_DIR_LEN {
             run
         } else {
             short_socket_dir(&data_dir)
@@ -65,13 +65,13 @@ impl Layout {
         })
     }
 
-    /// Makes the data directory if there is none.
-    pub(crate) fn make_data_dir(data_dir: &Path) -> Result<(), Error> {
+    /// Creates the data directory if there is none.
+    pub(crate) fn create_data_dir(data_dir: &Path) -> Result<(), Error> {
         if data_dir.is_dir() {
             return Ok(());
         }
         std::fs::create_dir_all(data_dir).map_err(Error::io("create", data_dir))?;
-        // Under root the server's user must pass through, whatever the umask says.
+        // Under root the server's user must be able to traverse it, whatever the umask is.
         let mode = if nix::unistd::geteuid().is_root() {
             0o711
         } else {
@@ -81,18 +81,17 @@ impl Layout {
             .map_err(Error::io("set the permissions of", data_dir))
     }
 
-    /// Takes the directory for this program; the kernel gives it back when the program ends.
+    /// Locks the directory for this program; the kernel releases it when the program ends.
     ///
-    /// A child of ours that has not become its own program yet still holds whatever we had when it was forked: a lock that
-    /// we gave back a moment ago is waited for.
+    /// A forked child holds the lock until its exec, so this waits for a lock that this program has just released.
     pub(crate) async fn lock(&self) -> Result<File, Error> {
-        let given_back = Instant::now() + GIVEN_BACK;
+        let deadline = Instant::now() + RELEASE_TIMEOUT;
         loop {
             match self.try_lock() {
                 Err(Error::InUse {
                     holder: Some(holder),
                     ..
-                }) if holder == std::process::id() && Instant::now() < given_back => {
+                }) if holder == std::process::id() && Instant::now() < deadline => {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
                 other => return other,
@@ -112,7 +111,7 @@ impl Layout {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut holder = String::new();
-                // Whoever holds the lock may be about to write its pid: then it stays unnamed.
+                // The holder may not have written its pid yet.
                 let _ = file.read_to_string(&mut holder);
                 return Err(Error::InUse {
                     data_dir: self.data_dir.clone(),
@@ -132,11 +131,12 @@ impl Layout {
         Ok(file)
     }
 
-    /// Makes the private directories for this account, after checking that it can get there.
+    /// Creates the private directories for this account, after checking that it can reach them.
     pub(crate) fn prepare(&self, account: &Account) -> Result<(), Error> {
         if account.switch {
             for dir in self.data_dir.ancestors() {
-                let metadata = std::fs::metadata(dir).map_err(Error::io("look at", dir))?;
+                let metadata =
+                    std::fs::metadata(dir).map_err(Error::io("read the metadata of", dir))?;
                 if !account.may_traverse(&metadata) {
                     return Err(Error::Untraversable {
                         dir: dir.to_owned(),
@@ -149,7 +149,7 @@ impl Layout {
         private_dir(&self.socket_dir, account)
     }
 
-    /// The major version that made the cluster; none if there is no cluster yet.
+    /// Major version of the cluster; `None` if there is no cluster yet.
     pub(crate) fn cluster_version(&self) -> Result<Option<u32>, Error> {
         let Ok(mut entries) = std::fs::read_dir(&self.cluster) else {
             return match self.cluster.try_exists() {
@@ -173,7 +173,7 @@ impl Layout {
         }
     }
 
-    /// Deletes all of it but the data directory itself.
+    /// Deletes everything except the data directory itself.
     pub(crate) fn remove(&self) -> Result<(), Error> {
         for dir in [&self.socket_dir, &self.home] {
             match std::fs::remove_dir_all(dir) {
@@ -187,53 +187,54 @@ impl Layout {
     }
 }
 
-/// A short place for the socket, the same for the same data directory.
+/// A short socket directory, always the same for a data directory.
 fn short_socket_dir(data_dir: &Path) -> PathBuf {
     let name = format!("postrider-{:016x}", fnv1a(data_dir.as_os_str().as_bytes()));
     let in_temp = std::env::temp_dir().join(&name);
-    if in_temp.as_os_str().len() <= LONGEST_SOCKET_DIR {
+    if in_temp.as_os_str().len() <= MAX_SOCKET_DIR_LEN {
         in_temp
     } else {
         Path::new("/tmp").join(name)
     }
 }
 
-/// FNV-1a: short, and the same in every build of the program, unlike the standard hasher.
+/// FNV-1a: stable across builds, unlike the standard hasher.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// Makes a directory that only the account (and root) can enter, or makes sure that it is one.
-/// In a shared temporary directory somebody else could have made it first, or a link of that name.
+/// Creates a directory that only the account (and root) can enter, or checks that it is one: in a
+/// shared temporary directory another user could have created it, or a link with that name.
 fn private_dir(dir: &Path, account: &Account) -> Result<(), Error> {
     match DirBuilder::new().mode(0o700).create(dir) {
         Ok(()) => {}
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(Error::io("create", dir)(error)),
     }
-    let metadata = std::fs::symlink_metadata(dir).map_err(Error::io("look at", dir))?;
-    let squatted = |why| Error::NotPrivate {
+    let metadata =
+        std::fs::symlink_metadata(dir).map_err(Error::io("read the metadata of", dir))?;
+    let not_private = |why| Error::NotPrivate {
         dir: dir.to_owned(),
         user: account.name.clone(),
         why,
     };
     if !metadata.is_dir() {
-        return Err(squatted("it is not a directory"));
+        return Err(not_private("it is not a directory"));
     }
-    // Root's own is one that an interrupted start had not yet handed over.
+    // A directory of root is from a start that was interrupted before the chown.
     if metadata.uid() != account.uid && !(account.switch && metadata.uid() == 0) {
-        return Err(squatted("it belongs to somebody else"));
+        return Err(not_private("it belongs to another user"));
     }
     if metadata.mode() & 0o777 != 0o700 {
         std::fs::set_permissions(dir, Permissions::from_mode(0o700))
             .map_err(Error::io("set the permissions of", dir))?;
     }
-    account.take(dir)
+    account.chown(dir)
 }
 
-/// A path as one value of a URL's query.
+/// Encodes a path as a value of a URL query.
 pub(crate) fn percent_encode(path: &Path) -> String {
     use std::fmt::Write as _;
     let mut text = String::new();
@@ -262,31 +263,31 @@ mod tests {
     }
 
     #[test]
-    fn a_long_path_gets_a_short_socket_directory_that_is_always_the_same() {
+    fn a_long_path_gets_a_short_and_stable_socket_directory() {
         let long = PathBuf::from(format!("/data/{}", "x".repeat(120)));
         let first = Layout::of(&long).unwrap();
         let again = Layout::of(&long).unwrap();
-        assert!(first.socket_dir.as_os_str().len() <= LONGEST_SOCKET_DIR);
+        assert!(first.socket_dir.as_os_str().len() <= MAX_SOCKET_DIR_LEN);
         assert_eq!(first.socket_dir, again.socket_dir);
         let other = Layout::of(&long.join("y")).unwrap();
         assert_ne!(first.socket_dir, other.socket_dir);
     }
 
     #[test]
-    fn a_squatted_socket_directory_is_refused() {
+    fn a_socket_directory_of_another_user_is_refused() {
         let temp = tempfile::tempdir().unwrap();
         let link = temp.path().join("link");
         std::os::unix::fs::symlink("/tmp", &link).unwrap();
         let error = private_dir(&link, &me()).unwrap_err();
         assert!(matches!(error, Error::NotPrivate { .. }), "{error}");
-        let mut somebody = me();
-        somebody.uid += 1;
-        let error = private_dir(temp.path(), &somebody).unwrap_err();
-        assert!(error.to_string().contains("somebody else"), "{error}");
+        let mut other = me();
+        other.uid += 1;
+        let error = private_dir(temp.path(), &other).unwrap_err();
+        assert!(error.to_string().contains("another user"), "{error}");
     }
 
     #[test]
-    fn a_directory_left_open_is_closed() {
+    fn a_world_readable_directory_is_made_private() {
         let temp = tempfile::tempdir().unwrap();
         std::fs::set_permissions(temp.path(), Permissions::from_mode(0o755)).unwrap();
         private_dir(temp.path(), &me()).unwrap();
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_no_cluster_is_left_alone() {
+    fn a_directory_without_a_cluster_is_left_alone() {
         let temp = tempfile::tempdir().unwrap();
         let layout = Layout::of(temp.path()).unwrap();
         assert_eq!(layout.cluster_version().unwrap(), None);
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_survive_strange_paths() {
+    fn unusual_paths_are_encoded_in_urls() {
         assert_eq!(percent_encode(Path::new("/a b/é&?")), "/a%20b/%C3%A9%26%3F");
     }
 }

@@ -1,9 +1,7 @@
-//! What a crash left behind: a server without its program, server children without their server,
-//! a pid file, a socket.
+//! Cleans up after a crash: orphaned server processes, a pid file, a socket.
 //!
-//! The promise: afterwards nothing of an earlier run is in the way, and no process was signalled
-//! that is not a PostgreSQL process of this very cluster. The caller holds the directory's lock,
-//! so no living program can own what is found here.
+//! Promise: afterwards no remains of an earlier run are left, and only PostgreSQL processes of this
+//! cluster were signalled. The caller holds the directory's lock, so no live program owns them.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -16,38 +14,37 @@ use nix::unistd::Pid;
 use crate::error::Error;
 use crate::layout::Layout;
 
-/// How often to look whether processes have ended.
-const POLL: Duration = Duration::from_millis(20);
+/// How often to check whether processes have ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A postmaster ends by a fast shutdown (with a checkpoint), else by an immediate one.
+/// A postmaster gets a fast shutdown (with a checkpoint), then an immediate one.
 const POSTMASTER: &[(Option<Signal>, Duration)] = &[
     (Some(Signal::SIGINT), Duration::from_secs(30)),
     (Some(Signal::SIGQUIT), Duration::from_secs(10)),
     (Some(Signal::SIGKILL), Duration::from_secs(5)),
 ];
 
-/// Children without a postmaster notice that themselves and end; a busy one may need to be told.
-/// Their shared memory is lost either way, so even the last step loses nothing that was committed.
+/// Children without a postmaster end by themselves; a busy one may need a signal. Their shared
+/// memory is lost either way, so even SIGKILL loses nothing that was committed.
 const CHILDREN: &[(Option<Signal>, Duration)] = &[
     (None, Duration::from_secs(1)),
     (Some(Signal::SIGQUIT), Duration::from_secs(5)),
     (Some(Signal::SIGKILL), Duration::from_secs(5)),
 ];
 
-/// Ends what is left of an earlier run and removes its traces.
+/// Ends the processes of an earlier run and removes its files.
 pub(crate) async fn clear(layout: &Layout) -> Result<(), Error> {
     let pid_file = layout.cluster.join("postmaster.pid");
     let postmaster = read_pid(&pid_file);
     if let Some(pid) = postmaster
         && belongs(pid, &layout.cluster)
     {
-        tracing::warn!(%pid, "stopping the PostgreSQL server that an earlier run left");
+        tracing::warn!(%pid, "stopping a PostgreSQL server left by an earlier run");
         end(POSTMASTER, &layout.cluster, || vec![pid]).await?;
     }
     end(CHILDREN, &layout.cluster, || members(&layout.cluster)).await?;
-    // PostgreSQL itself deals with a pid file whose process is dead, and looks first whether the
-    // shared memory named there is still in use. It only gives up when the number has gone to an
-    // unrelated process of its user.
+    // PostgreSQL itself handles a pid file of a dead process, after checking that its shared memory
+    // is unused. It only fails if an unrelated process of its user has the same pid now.
     if postmaster.is_some_and(|pid| kill(pid, None) != Err(Errno::ESRCH)) {
         tracing::warn!("removing a stale postmaster.pid that names an unrelated process");
         remove_file(&pid_file)?;
@@ -61,7 +58,7 @@ pub(crate) fn any(layout: &Layout) -> bool {
     !members(&layout.cluster).is_empty()
 }
 
-/// Signals, waits, and signals harder until none of the processes is left.
+/// Signals the processes, with increasing force, until all have ended.
 async fn end(
     steps: &[(Option<Signal>, Duration)],
     cluster: &Path,
@@ -72,17 +69,17 @@ async fn end(
         pids.retain(|pid| belongs(*pid, cluster));
         pids
     };
-    for (signal, patience) in steps {
+    for (signal, timeout) in steps {
         for pid in alive() {
-            // It may have ended since it was looked at; then there is nothing to signal.
+            // It may have ended meanwhile.
             let _ = signal.map(|signal| kill(pid, signal));
         }
-        let deadline = Instant::now() + *patience;
+        let deadline = Instant::now() + *timeout;
         while Instant::now() < deadline {
             if alive().is_empty() {
                 return Ok(());
             }
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
     match alive().first() {
@@ -117,8 +114,8 @@ fn members(cluster: &Path) -> Vec<Pid> {
         .collect()
 }
 
-/// Whether a living process is PostgreSQL at work in this cluster: every PostgreSQL process stays
-/// in its data directory. (`setpriv` is the server in the instant before it becomes one.)
+/// Whether a live process is a PostgreSQL process of this cluster: the working directory of each is
+/// the cluster. (`setpriv` is the server before its exec.)
 fn belongs(pid: Pid, cluster: &Path) -> bool {
     let process = Path::new("/proc").join(pid.to_string());
     if !Path::new("/proc/self").exists() {
@@ -130,15 +127,15 @@ fn belongs(pid: Pid, cluster: &Path) -> bool {
     if !["postgres", "postmaster", "setpriv"].contains(&name.trim()) {
         return false;
     }
-    let place = |path: &Path| {
+    let inode = |path: &Path| {
         let metadata = std::fs::metadata(path).ok()?;
         Some((metadata.dev(), metadata.ino()))
     };
-    let at = place(&process.join("cwd"));
-    at.is_some() && at == place(cluster)
+    let cwd = inode(&process.join("cwd"));
+    cwd.is_some() && cwd == inode(cluster)
 }
 
-/// The same question where there is no /proc: its command line has the cluster's path.
+/// The same without /proc: the command line contains the cluster's path.
 fn command_line_names(pid: Pid, cluster: &Path) -> bool {
     std::process::Command::new("ps")
         .args(["-ww", "-o", "args=", "-p", &pid.to_string()])

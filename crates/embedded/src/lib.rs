@@ -1,14 +1,13 @@
 //! A private PostgreSQL server that lives and dies with the program.
 //!
-//! The promise: [`Postgres::start`] on a data directory gives a durable database, whatever
-//! happened there before (nothing yet, a clean stop, an interrupted first start, a kill -9 of the
-//! program, of the server or of both), or an error whose text says what to do. While the program
-//! lives, a server that dies is brought back; when the program ends, however it ends, the server
-//! ends too.
+//! Promise: [`Postgres::start`] on a data directory returns a durable database, whatever happened
+//! there before (first start, clean stop, interrupted first start, kill -9 of the program, the
+//! server or both), or an error that says what to do. While the program runs, a server that dies is
+//! restarted; when the program ends, however it ends, the server ends too.
 //!
-//! Gauge order: `layout` (where things are), `binaries` (which PostgreSQL), `account` (as whom it
-//! runs), `cluster` (its first birth), `leftovers` (what a crash left behind), `server` (one life
-//! of the server process), `keeper` (all its lives).
+//! Reading order: `layout` (directories and lock), `binaries` (which PostgreSQL), `account` (the
+//! server's user), `cluster` (initdb), `leftovers` (cleanup after a crash), `server` (the server
+//! process), `supervisor` (starts and restarts it).
 
 mod account;
 mod binaries;
@@ -33,7 +32,7 @@ pub use binaries::{Installation, installations};
 pub use error::Error;
 pub use presence::{Presence, presence};
 
-/// The database that the program finds in its private cluster.
+/// Name of the program's database in the private cluster.
 pub const DATABASE: &str = "postrider";
 /// The role that owns the private cluster.
 pub const ROLE: &str = "postrider";
@@ -43,14 +42,14 @@ pub const ROLE: &str = "postrider";
 pub struct Options {
     /// The program's data directory; the cluster lives in its `postgres` folder.
     pub data_dir: PathBuf,
-    /// Where `postgres` and `initdb` are; looked for when absent.
+    /// Directory of `postgres` and `initdb`; searched for if `None`.
     pub bin_dir: Option<PathBuf>,
     /// Server settings that override the built-in ones, as in `postgresql.conf`.
     pub settings: Vec<(String, String)>,
 }
 
 impl Options {
-    /// The usual: binaries found by themselves, built-in settings.
+    /// Default options: binaries are searched for, settings are built-in.
     pub fn new(data_dir: impl Into<PathBuf>) -> Self {
         Self {
             data_dir: data_dir.into(),
@@ -67,7 +66,7 @@ impl Options {
     }
 }
 
-/// What the server is doing now.
+/// State of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// Accepting connections; `pid` is the server's main process.
@@ -75,13 +74,13 @@ pub enum State {
         /// The main process.
         pid: u32,
     },
-    /// It died and is being brought back; connections fail meanwhile.
+    /// It died and is being restarted; connections fail meanwhile.
     Restarting,
-    /// It was stopped on purpose and will not come back.
+    /// It was stopped.
     Stopped,
 }
 
-/// A running private server. Dropping it asks the server to stop; [`Postgres::stop`] also waits.
+/// A running private server. Dropping it stops the server; [`Postgres::stop`] also waits.
 #[derive(Debug)]
 pub struct Postgres {
     socket_dir: PathBuf,
@@ -95,29 +94,29 @@ pub struct Postgres {
 impl Postgres {
     /// Starts the server of this data directory and returns when it accepts connections.
     ///
-    /// Everything happens on a thread of its own, with its own small runtime: the server's life is
-    /// tied to that thread by the kernel, and must not hang on whichever runtime called this.
+    /// The supervisor runs on a thread of its own with its own runtime: the kernel ends the server
+    /// with that thread, so it must not depend on the caller's runtime.
     pub async fn start(options: Options) -> Result<Self, Error> {
-        let (stop, stop_asked) = oneshot::channel();
+        let (stop, stop_requested) = oneshot::channel();
         let (ready, started) = oneshot::channel();
         let (done_sender, done) = oneshot::channel();
         let (state_sender, state) = watch::channel(State::Restarting);
         let restarts = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&restarts);
         std::thread::Builder::new()
-            .name("postgres-keeper".to_owned())
+            .name("postgres-supervisor".to_owned())
             .spawn(move || {
                 supervisor::run(
                     options,
                     ready,
-                    stop_asked,
+                    stop_requested,
                     done_sender,
                     state_sender,
                     counter,
                 );
             })
             .map_err(|source| Error::Thread { source })?;
-        let started = started.await.map_err(|_| Error::KeeperGone)??;
+        let started = started.await.map_err(|_| Error::SupervisorGone)??;
         Ok(Self {
             socket_dir: started.socket_dir,
             version: started.version,
@@ -128,12 +127,12 @@ impl Postgres {
         })
     }
 
-    /// How the program connects: unix socket, database and role [`DATABASE`], [`ROLE`].
+    /// Connection options: Unix socket, database [`DATABASE`], role [`ROLE`].
     pub fn connect_options(&self) -> PgConnectOptions {
         server::connect_options(&self.socket_dir).database(DATABASE)
     }
 
-    /// The same address as a URL, for people and for `psql`.
+    /// Connection URL, for people and `psql`.
     pub fn url(&self) -> String {
         format!(
             "postgresql:///{DATABASE}?host={}&user={ROLE}",
@@ -154,7 +153,7 @@ impl Postgres {
         &self.version
     }
 
-    /// How often the server died and was brought back.
+    /// Number of restarts after the server died.
     pub fn restarts(&self) -> u64 {
         self.restarts.load(Ordering::Relaxed)
     }
@@ -164,16 +163,16 @@ impl Postgres {
         self.state.clone()
     }
 
-    /// Stops the server cleanly (open transactions are rolled back) and waits until it is gone.
+    /// Stops the server cleanly (open transactions are rolled back) and waits until it has ended.
     pub async fn stop(self) -> Result<(), Error> {
-        // A closed channel means that the keeper has ended already; `done` knows how.
+        // A closed channel means that the supervisor has ended; `done` has the result.
         let _ = self.stop.send(());
-        self.done.await.map_err(|_| Error::KeeperGone)?
+        self.done.await.map_err(|_| Error::SupervisorGone)?
     }
 }
 
-/// Deletes the private cluster of a data directory that no program uses, ending a server that a
-/// crashed program may have left. For throw-away clusters; there is no way back.
+/// Deletes the private cluster of a data directory that no program uses, and stops a server that a
+/// crashed program left. For throw-away clusters; this can't be undone.
 pub async fn remove(data_dir: &Path) -> Result<(), Error> {
     let layout = layout::Layout::of(data_dir)?;
     let lock = layout.lock().await?;

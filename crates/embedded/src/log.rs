@@ -1,4 +1,4 @@
-//! The server's log: one file that cannot grow for ever, and its last words for error messages.
+//! The server's log: bounded in size; its last lines go into error messages.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -6,24 +6,24 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 
-/// At this size the log starts anew; one older file of the same size is kept.
-const LIMIT: u64 = 16 * 1024 * 1024;
-/// How much of the log an error message carries.
+/// The log is rotated at this size; one old file is kept.
+const MAX_SIZE: u64 = 16 * 1024 * 1024;
+/// How much of the log goes into an error message.
 const TAIL_BYTES: u64 = 4096;
 const TAIL_LINES: usize = 20;
 
-/// The log of one life of the server.
+/// The log of one run of the server.
 #[derive(Debug)]
 pub(crate) struct Log {
     path: PathBuf,
-    /// Where this life's part begins.
+    /// Where this run begins.
     from: u64,
 }
 
 impl Log {
-    /// Opens the log for a new life; the file goes to the server as its output.
+    /// Opens the log for a new run; the file becomes the server's output.
     pub(crate) fn open(path: &Path) -> Result<(Self, File), Error> {
-        // Appending, so that the server writes at the new end after a trim.
+        // Append mode: after a rotation the server writes at the new end.
         let file = File::options()
             .create(true)
             .append(true)
@@ -45,11 +45,11 @@ impl Log {
         &self.path
     }
 
-    /// Starts the file anew when it is large. The server keeps its descriptor, so the old part is
-    /// copied and the file emptied; a line written in between is lost, which a log can bear.
+    /// Rotates a large file. The server keeps its descriptor, so the content is copied and the file
+    /// truncated; a line written in between is lost.
     pub(crate) fn trim(&mut self) {
         let size = std::fs::metadata(&self.path).map_or(0, |metadata| metadata.len());
-        if size <= LIMIT {
+        if size <= MAX_SIZE {
             return;
         }
         let kept = self.path.with_extension("log.old");
@@ -58,11 +58,11 @@ impl Log {
             .and_then(|file| file.set_len(0));
         self.from = 0;
         if let Err(error) = trimmed {
-            tracing::warn!(%error, log = %self.path.display(), "could not trim the PostgreSQL log");
+            tracing::warn!(%error, log = %self.path.display(), "could not rotate the PostgreSQL log; it keeps growing");
         }
     }
 
-    /// The last lines of this life.
+    /// The last lines of this run.
     pub(crate) fn tail(&self) -> String {
         self.read_tail()
             .unwrap_or_else(|error| format!("(the log could not be read: {error})"))
@@ -98,24 +98,26 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn the_log_cannot_grow_for_ever_and_its_writer_goes_on() {
+    fn the_log_is_bounded_and_its_writer_continues() {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("server.log");
         let (mut log, mut writer) = Log::open(&path).unwrap();
-        writer.write_all(&vec![b'x'; LIMIT as usize + 1]).unwrap();
+        writer
+            .write_all(&vec![b'x'; MAX_SIZE as usize + 1])
+            .unwrap();
         log.trim();
         writer.write_all(b"after\n").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "after\n");
         assert_eq!(log.tail(), "after");
         let kept = path.with_extension("log.old");
-        assert_eq!(kept.metadata().unwrap().len(), LIMIT + 1);
+        assert_eq!(kept.metadata().unwrap().len(), MAX_SIZE + 1);
     }
 
     #[test]
-    fn the_tail_is_of_this_life_only() {
+    fn the_tail_covers_this_run_only() {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("server.log");
-        std::fs::write(&path, "an earlier life\n").unwrap();
+        std::fs::write(&path, "an earlier run\n").unwrap();
         let (log, mut writer) = Log::open(&path).unwrap();
         assert_eq!(log.tail(), "(nothing)");
         for n in 0..100 {

@@ -1,4 +1,4 @@
-//! What is in a data directory, for those who want to look and not to start anything.
+//! Inspects a data directory without starting anything.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -9,24 +9,24 @@ use crate::error::Error;
 use crate::layout::Layout;
 use crate::{DATABASE, server};
 
-/// What a data directory holds.
+/// State of a data directory.
 #[derive(Debug, Clone)]
 pub enum Presence {
     /// No cluster yet.
     Absent,
-    /// A cluster whose server does not run.
+    /// A cluster whose server isn't running.
     Stopped,
-    /// A cluster whose server runs, most likely under another program; this is how to connect to it.
+    /// A cluster whose server is running, most likely under another program; connect with these options.
     Running(Box<PgConnectOptions>),
 }
 
-/// Looks at a data directory and changes nothing, not even a lock: a program that starts at this moment is not in the way.
+/// Inspects a data directory. Changes nothing and takes no lock, so a program that starts meanwhile isn't disturbed.
 pub fn presence(data_dir: &Path) -> Result<Presence, Error> {
     let layout = Layout::of(data_dir)?;
     if layout.cluster_version()?.is_none() {
         return Ok(Presence::Absent);
     }
-    // A socket that a crash left behind accepts nobody.
+    // A socket left by a crash accepts no connection.
     let socket = layout.socket_dir.join(".s.PGSQL.5432");
     Ok(match UnixStream::connect(socket) {
         Ok(_) => {

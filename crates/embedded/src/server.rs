@@ -1,4 +1,4 @@
-//! One life of the server process, from launch to end.
+//! The server process, from launch to end.
 
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
@@ -17,17 +17,17 @@ use crate::layout::Layout;
 use crate::log::Log;
 use crate::{DATABASE, ROLE};
 
-/// How long a server may neither answer nor say that it is starting.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How often to knock while it starts.
-const KNOCK: Duration = Duration::from_millis(15);
+/// How long a server may neither accept connections nor report that it is starting.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often to try to connect while it starts.
+const POLL_INTERVAL: Duration = Duration::from_millis(15);
 /// "The database system is starting up" (or still recovering from a crash).
 const CANNOT_CONNECT_NOW: &str = "57P03";
-/// The program's database is not there yet.
+/// The program's database doesn't exist yet.
 const NO_SUCH_DATABASE: &str = "3D000";
 
-/// How to end a server, gentlest first, and how long each step may take.
-const ENDINGS: &[(Signal, Duration)] = &[
+/// Shutdown signals, gentlest first, and the timeout of each.
+const SHUTDOWN_STEPS: &[(Signal, Duration)] = &[
     (Signal::SIGINT, Duration::from_secs(60)),
     (Signal::SIGQUIT, Duration::from_secs(10)),
     (Signal::SIGKILL, Duration::from_secs(10)),
@@ -53,19 +53,19 @@ impl Server {
             .try_clone()
             .map_err(Error::io("open the log", &layout.log))?;
         let program = installation.program("postgres");
-        let mut command = tied(&program, "INT");
+        let mut command = with_pdeathsig(&program, "INT");
         command.arg("-D").arg(&layout.cluster);
         for (name, value) in settings {
             command.arg("-c").arg(format!("{name}={value}"));
         }
-        // From its first instant it is in its cluster, where a later run would look for it.
+        // Its working directory is the cluster from the start, which is how a later run finds it.
         account.apply(&mut command, &layout.cluster);
         let child = command
             .stdin(Stdio::null())
             .stdout(output)
             .stderr(errors)
-            // Ctrl-C at a terminal goes to the program's whole group: the program decides when
-            // the server stops, after it has drained its own work.
+            // Ctrl-C goes to the whole process group, but the program stops the server after it has
+            // drained its own work.
             .process_group(0)
             .spawn()
             .map_err(Error::io("run", &program))?;
@@ -90,7 +90,7 @@ impl Server {
     }
 
     /// The last lines of its log.
-    pub(crate) fn last_words(&self) -> String {
+    pub(crate) fn log_tail(&self) -> String {
         self.log.tail()
     }
 
@@ -111,72 +111,74 @@ impl Server {
                     tail: self.log.tail(),
                 });
             }
-            let last = match knock(&options).await {
-                Knock::Open => return Ok(()),
-                Knock::NoDatabase => return make_database(&options).await,
-                Knock::Starting => {
+            let last = match probe(&options).await {
+                Probe::Open => return Ok(()),
+                Probe::NoDatabase => return create_database(&options).await,
+                Probe::Starting => {
                     since = Instant::now();
                     String::new()
                 }
-                Knock::Closed(last) => last,
+                Probe::Closed(last) => last,
             };
-            if since.elapsed() > PATIENCE {
+            if since.elapsed() > READY_TIMEOUT {
                 return Err(Error::NotReady {
-                    waited: PATIENCE,
+                    waited: READY_TIMEOUT,
                     last,
                     log: self.log.path().to_owned(),
                     tail: self.log.tail(),
                 });
             }
-            tokio::time::sleep(KNOCK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Ends the process, gently if it lets us, and waits until it is gone.
+    /// Shuts the process down, with increasing force, and waits until it has ended.
     pub(crate) async fn shut_down(&mut self) -> Result<(), Error> {
-        for (signal, patience) in ENDINGS {
+        for (signal, timeout) in SHUTDOWN_STEPS {
             let Some(pid) = self.child.id() else {
                 return Ok(());
             };
-            // The number is surely ours: the child has not been waited for yet.
+            // The pid is still ours: the child has not been reaped.
             let _ = kill(Pid::from_raw(pid.cast_signed()), *signal);
-            match tokio::time::timeout(*patience, self.ended()).await {
+            match tokio::time::timeout(*timeout, self.ended()).await {
                 Ok(Ok(_)) => return Ok(()),
                 Ok(Err(error)) => return Err(error),
-                Err(_) => tracing::warn!(%signal, "PostgreSQL does not stop; insisting"),
+                Err(_) => {
+                    tracing::warn!(%signal, "PostgreSQL does not stop; sending the next signal");
+                }
             }
         }
         Ok(())
     }
 }
 
-enum Knock {
+enum Probe {
     Open,
     NoDatabase,
     Starting,
     Closed(String),
 }
 
-async fn knock(options: &PgConnectOptions) -> Knock {
+async fn probe(options: &PgConnectOptions) -> Probe {
     let options = options.clone().database(DATABASE);
     let attempt = PgConnection::connect_with(&options);
     match tokio::time::timeout(Duration::from_secs(5), attempt).await {
         Ok(Ok(connection)) => {
-            // Only that it opened matters.
+            // Only the successful connection matters.
             let _ = connection.close().await;
-            Knock::Open
+            Probe::Open
         }
         Ok(Err(sqlx::Error::Database(error))) => match error.code().as_deref() {
-            Some(NO_SUCH_DATABASE) => Knock::NoDatabase,
-            Some(CANNOT_CONNECT_NOW) => Knock::Starting,
-            _ => Knock::Closed(error.to_string()),
+            Some(NO_SUCH_DATABASE) => Probe::NoDatabase,
+            Some(CANNOT_CONNECT_NOW) => Probe::Starting,
+            _ => Probe::Closed(error.to_string()),
         },
-        Ok(Err(error)) => Knock::Closed(error.to_string()),
-        Err(_) => Knock::Closed("no answer".to_owned()),
+        Ok(Err(error)) => Probe::Closed(error.to_string()),
+        Err(_) => Probe::Closed("no response".to_owned()),
     }
 }
 
-async fn make_database(options: &PgConnectOptions) -> Result<(), Error> {
+async fn create_database(options: &PgConnectOptions) -> Result<(), Error> {
     let make = async {
         let options = options.clone().database("postgres");
         let mut connection = PgConnection::connect_with(&options).await?;
@@ -188,7 +190,7 @@ async fn make_database(options: &PgConnectOptions) -> Result<(), Error> {
     make.await.map_err(|source| Error::Database { source })
 }
 
-/// How to connect through the socket in this directory, whatever the environment says.
+/// Connection options for the socket in this directory, independent of the environment.
 pub(crate) fn connect_options(socket_dir: &Path) -> PgConnectOptions {
     PgConnectOptions::new_without_pgpass()
         .socket(socket_dir)
@@ -199,9 +201,9 @@ pub(crate) fn connect_options(socket_dir: &Path) -> PgConnectOptions {
 }
 
 /// A command whose process the kernel signals when the calling thread ends, which is why the
-/// keeper's thread lives as long as the program. Where `setpriv` is missing (other systems than
-/// Linux) the next start finds and ends what was left.
-pub(crate) fn tied(program: &Path, signal: &str) -> Command {
+/// supervisor's thread lives as long as the program. Without `setpriv` (outside Linux) the next
+/// start cleans up.
+pub(crate) fn with_pdeathsig(program: &Path, signal: &str) -> Command {
     match on_path("setpriv") {
         Some(setpriv) => {
             let mut command = Command::new(setpriv);

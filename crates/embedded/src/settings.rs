@@ -1,20 +1,19 @@
-//! The settings of a private server: durable first, then modest.
+//! Settings of a private server: durable, and modest in memory.
 //!
-//! They are given on the command line at each start, so that a cluster made by an older version
-//! of the program gets what this version thinks right.
+//! They are passed on the command line at each start, so that a cluster of an older version of the
+//! program gets the settings of this version.
 
 use std::path::Path;
 
 /// Settings that do not depend on the machine.
 const FIXED: &[(&str, &str)] = &[
-    // Reachable through the socket only, and the socket through its 0700 directory only. That is
-    // the authentication: `peer` would compare names, and under root the program (root) and the
-    // server (postgres) have different ones on purpose.
+    // Reachable only through the socket, and the socket only through its 0700 directory. That is the
+    // authentication: `peer` would compare names, and under root those of program and server differ.
     ("listen_addresses", ""),
     ("unix_socket_permissions", "0700"),
     ("port", "5432"),
     ("ssl", "off"),
-    // What commits is on disk.
+    // Commits are durable.
     ("fsync", "on"),
     ("synchronous_commit", "on"),
     ("full_page_writes", "on"),
@@ -22,17 +21,16 @@ const FIXED: &[(&str, &str)] = &[
     ("max_wal_size", "1GB"),
     ("restart_after_crash", "on"),
     ("max_connections", "100"),
-    // A forgotten transaction would hold vacuum back for as long as it is open.
+    // An idle open transaction would hold vacuum back.
     ("idle_in_transaction_session_timeout", "10min"),
-    // Short statements over indexes: planning for a spinning disk or compiling to machine code
-    // costs more than it gives.
+    // Statements are short and use indexes: JIT and cost estimates for spinning disks don't pay off.
     ("jit", "off"),
     ("random_page_cost", "1.1"),
     ("timezone", "UTC"),
     ("log_timezone", "UTC"),
     ("lc_messages", "C"),
     ("cluster_name", "postrider"),
-    // To stderr, which is a file that the keeper trims.
+    // To stderr, a file that the supervisor rotates.
     ("logging_collector", "off"),
     ("log_destination", "stderr"),
     ("log_line_prefix", "%m [%p] "),
@@ -57,24 +55,24 @@ pub(crate) fn all(socket_dir: &Path, extra: &[(String, String)]) -> Vec<(String,
         format!("{}MB", (memory / 2 / MIB).max(128)),
     ));
     settings.extend_from_slice(extra);
-    // Last: where the socket is, is not for anybody to override.
+    // Last: the socket directory can't be overridden.
     settings.push(("unix_socket_directories".to_owned(), quoted(socket_dir)));
     settings
 }
 
-/// A server that only tests use is made without waiting for the disk.
+/// A server for tests only is created without syncing.
 pub(crate) fn is_throwaway(extra: &[(String, String)]) -> bool {
     extra
         .iter()
         .any(|(name, value)| name == "fsync" && value == "off")
 }
 
-/// A sixteenth of the machine, since the machine is shared with the program and others.
+/// A sixteenth of the machine's memory: the program and others share it.
 fn shared_buffers(memory: u64) -> u64 {
     (memory / 16 / MIB).clamp(32, 256)
 }
 
-/// The machine's memory; a modest guess where it cannot be read.
+/// The machine's memory; 2 GiB if unknown.
 fn memory() -> u64 {
     std::fs::read_to_string("/proc/meminfo")
         .ok()
@@ -85,7 +83,7 @@ fn memory() -> u64 {
         .map_or(2048 * MIB, |kib| kib * 1024)
 }
 
-/// The setting is a list; quotes keep commas and spaces of a path inside one element.
+/// The setting is a list; quotes keep commas and spaces of a path in one element.
 fn quoted(path: &Path) -> String {
     format!("\"{}\"", path.to_string_lossy().replace('"', "\"\""))
 }
@@ -95,14 +93,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_used_modestly() {
+    fn shared_buffers_are_bounded() {
         assert_eq!(shared_buffers(256 * MIB), 32);
         assert_eq!(shared_buffers(2048 * MIB), 128);
         assert_eq!(shared_buffers(64 * 1024 * MIB), 256);
     }
 
     #[test]
-    fn the_callers_settings_win_but_not_over_the_socket() {
+    fn extra_settings_override_all_but_the_socket() {
         let extra = [
             ("max_connections".to_owned(), "7".to_owned()),
             ("unix_socket_directories".to_owned(), "/tmp".to_owned()),

@@ -1,7 +1,6 @@
-//! All lives of the server: starts it, brings it back when it dies, ends it on request.
+//! Starts the server, restarts it when it dies, stops it on request.
 //!
-//! Runs on a thread of its own from the first look at the data directory to the server's end, and
-//! holds the directory's lock for as long.
+//! Runs on a thread of its own and holds the directory's lock throughout.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -18,13 +17,13 @@ use crate::layout::Layout;
 use crate::server::Server;
 use crate::{Options, State, binaries, cluster, leftovers, settings};
 
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// A life this long was a good one: the next death is met without a pause again.
-const GOOD_LIFE: Duration = Duration::from_secs(60);
-const TRIM_EVERY: Duration = Duration::from_secs(30);
-/// Starting beside the last moments of an earlier server can fail; it does not fail often.
-const ATTEMPTS: u32 = 5;
+const MIN_BACKOFF: Duration = Duration::from_millis(50);
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
+/// After a run this long, the backoff starts over.
+const STABLE_AFTER: Duration = Duration::from_secs(60);
+const TRIM_INTERVAL: Duration = Duration::from_secs(30);
+/// A start can fail while an earlier server is still ending; that is rare.
+const MAX_ATTEMPTS: u32 = 5;
 
 /// What the caller needs to know about a started server.
 pub(crate) struct Started {
@@ -43,7 +42,7 @@ struct Supervisor {
     restarts: Arc<AtomicU64>,
 }
 
-/// The body of the keeper's thread.
+/// Body of the supervisor's thread.
 pub(crate) fn run(
     options: Options,
     ready: oneshot::Sender<Result<Started, Error>>,
@@ -58,15 +57,15 @@ pub(crate) fn run(
     {
         Ok(runtime) => runtime,
         Err(source) => {
-            // Nobody listening means that nobody wants the server any more; so below.
+            // A closed channel means that the caller no longer wants the server; same below.
             let _ = ready.send(Err(Error::Thread { source }));
             return;
         }
     };
     runtime.block_on(async {
         match Supervisor::prepare(options, state, restarts).await {
-            Ok(keeper) => {
-                let ended = keeper.live(ready, stop).await;
+            Ok(supervisor) => {
+                let ended = supervisor.run(ready, stop).await;
                 let _ = done.send(ended);
             }
             Err(error) => {
@@ -77,13 +76,13 @@ pub(crate) fn run(
 }
 
 impl Supervisor {
-    /// Everything before the launch; what it finds wrong is for a person to put right.
+    /// Everything before the launch; errors here need an operator.
     async fn prepare(
         options: Options,
         state: watch::Sender<State>,
         restarts: Arc<AtomicU64>,
     ) -> Result<Self, Error> {
-        Layout::make_data_dir(&options.data_dir)?;
+        Layout::create_data_dir(&options.data_dir)?;
         let layout = Layout::of(&options.data_dir)?;
         let lock = layout.lock().await?;
         let account = Account::choose(&layout.cluster)?;
@@ -104,13 +103,13 @@ impl Supervisor {
     }
 
     /// From the first launch to the end.
-    async fn live(
+    async fn run(
         mut self,
         ready: oneshot::Sender<Result<Started, Error>>,
         mut stop: oneshot::Receiver<()>,
     ) -> Result<(), Error> {
         let first = tokio::select! {
-            first = self.bring_up() => first,
+            first = self.start_server() => first,
             _ = &mut stop => return self.end().await,
         };
         if let Err(error) = first {
@@ -125,36 +124,36 @@ impl Supervisor {
         if ready.send(Ok(started)).is_err() {
             return self.end().await;
         }
-        // Watching and reviving never end by themselves; a dropped handle is a wish to stop, too.
+        // Supervision never ends by itself; a dropped handle stops it, too.
         tokio::select! {
-            () = self.keep() => {}
+            () = self.supervise() => {}
             _ = &mut stop => {}
         }
         self.end().await
     }
 
-    /// Watches the server and brings it back whenever it dies.
-    async fn keep(&mut self) {
-        let mut pause = FIRST_PAUSE;
+    /// Restarts the server whenever it dies.
+    async fn supervise(&mut self) {
+        let mut pause = MIN_BACKOFF;
         loop {
-            let born = Instant::now();
+            let started = Instant::now();
             self.watch().await;
             self.state.send_replace(State::Restarting);
-            if born.elapsed() > GOOD_LIFE {
-                pause = FIRST_PAUSE;
+            if started.elapsed() > STABLE_AFTER {
+                pause = MIN_BACKOFF;
             }
             loop {
                 tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
-                match self.bring_up().await {
+                pause = (pause * 2).min(MAX_BACKOFF);
+                match self.start_server().await {
                     Ok(()) => break,
                     Err(error) => {
-                        tracing::error!(%error, retry_in = ?pause, "PostgreSQL does not come back");
+                        tracing::error!(%error, retry_in = ?pause, "PostgreSQL could not be restarted; retrying");
                     }
                 }
             }
             let restarts = self.restarts.fetch_add(1, Ordering::Relaxed) + 1;
-            tracing::info!(restarts, "PostgreSQL is back");
+            tracing::info!(restarts, "PostgreSQL restarted");
         }
     }
 
@@ -167,18 +166,18 @@ impl Supervisor {
             tokio::select! {
                 status = server.ended() => {
                     let status = status.map_or_else(|error| error.to_string(), |s| s.to_string());
-                    let log = server.last_words();
-                    tracing::error!(%status, %log, "PostgreSQL has died; bringing it back");
+                    let log = server.log_tail();
+                    tracing::error!(%status, %log, "PostgreSQL has died; restarting it");
                     return;
                 }
-                () = tokio::time::sleep(TRIM_EVERY) => server.trim_log(),
+                () = tokio::time::sleep(TRIM_INTERVAL) => server.trim_log(),
             }
         }
     }
 
-    /// Clears what was left, launches and waits for readiness. The server is recorded as soon as
-    /// it exists, so that being interrupted here cannot lose it.
-    async fn bring_up(&mut self) -> Result<(), Error> {
+    /// Cleans up, launches and waits for readiness. The server is stored as soon as it exists, so that
+    /// cancellation here can't lose it.
+    async fn start_server(&mut self) -> Result<(), Error> {
         let mut attempt = 1;
         loop {
             leftovers::clear(&self.layout).await?;
@@ -195,9 +194,10 @@ impl Supervisor {
                     }
                     return Ok(());
                 }
-                // Somebody was still there, unseen before: an earlier server in its first or
-                // last moments.
-                Err(Error::Exited { .. }) if attempt < ATTEMPTS && leftovers::any(&self.layout) => {
+                // An earlier server was still starting or ending, unnoticed by the cleanup.
+                Err(Error::Exited { .. })
+                    if attempt < MAX_ATTEMPTS && leftovers::any(&self.layout) =>
+                {
                     attempt += 1;
                 }
                 Err(error) => {

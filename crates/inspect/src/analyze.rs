@@ -23,7 +23,7 @@ order by 1";
 pub async fn refresh(pool: &PgPool) -> Result<Vec<String>> {
     let tables: Vec<String> = sqlx::query_scalar(OUTGROWN).fetch_all(pool).await?;
     for table in &tables {
-        // A held lock means that somebody else is analyzing it.
+        // A held lock means that another process is analyzing it.
         let analyze = sqlx::AssertSqlSafe(format!("analyze (skip_locked) {table}"));
         sqlx::query(analyze).execute(pool).await?;
     }

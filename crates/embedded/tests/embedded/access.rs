@@ -1,4 +1,4 @@
-//! As root and as an ordinary user.
+//! As root and as an unprivileged user.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -22,7 +22,7 @@ async fn the_server_never_runs_as_root() {
 }
 
 #[tokio::test]
-async fn an_ordinary_user_needs_nothing_special() {
+async fn an_unprivileged_user_can_run_the_server() {
     if !geteuid().is_root() {
         eprintln!("skipped: only root can become another user; the other tests run as this one");
         return;
@@ -36,7 +36,7 @@ async fn an_ordinary_user_needs_nothing_special() {
     assert_eq!(ask(&mut connection, "SELECT 'yes'").await, "yes");
     drop(connection);
     program.stop();
-    // Root may take over the directory; the server stays with its owner.
+    // Root may use the directory; the server keeps its user.
     let postgres = start(&dir.path().join("data")).await;
     let process = format!("/proc/{}", postgres.pid().unwrap());
     assert_eq!(std::fs::metadata(process).unwrap().uid(), NOBODY);
@@ -44,7 +44,7 @@ async fn an_ordinary_user_needs_nothing_special() {
 }
 
 #[tokio::test]
-async fn a_closed_parent_directory_is_explained_before_anything_is_made() {
+async fn an_untraversable_parent_is_reported_before_anything_is_created() {
     if !geteuid().is_root() {
         eprintln!("skipped: an ordinary user's server can go wherever the user can");
         return;

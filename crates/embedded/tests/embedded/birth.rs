@@ -1,4 +1,4 @@
-//! First starts, later starts, and starts that cannot succeed.
+//! First starts, later starts, and failing starts.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ async fn an_empty_directory_becomes_a_durable_private_server() {
 }
 
 #[tokio::test]
-async fn what_was_written_is_there_after_a_stop_and_a_start() {
+async fn data_survives_a_stop_and_a_start() {
     let dir = open_dir();
     let postgres = start(dir.path()).await;
     let pid = postgres.pid().unwrap();
@@ -72,9 +72,9 @@ async fn a_long_path_with_spaces_and_commas_works() {
 }
 
 #[tokio::test]
-async fn a_half_made_cluster_is_thrown_away_and_made_again() {
+async fn an_unfinished_cluster_is_deleted_and_created_again() {
     let dir = open_dir();
-    // What a crash in the middle of initdb leaves.
+    // Left by a crash during initdb.
     let half = dir.path().join("postgres/data.new-1");
     std::fs::create_dir_all(half.join("base")).unwrap();
     std::fs::write(half.join("PG_VERSION"), "15\n").unwrap();
@@ -87,7 +87,7 @@ async fn a_half_made_cluster_is_thrown_away_and_made_again() {
 }
 
 #[tokio::test]
-async fn a_failed_initdb_says_why_and_the_next_start_succeeds() {
+async fn a_failed_initdb_is_explained_and_the_next_start_succeeds() {
     let dir = open_dir();
     let programs = FakePrograms::new("echo 'could not write: No space left on device' >&2; exit 1");
     let mut options = quick(dir.path());
@@ -98,7 +98,7 @@ async fn a_failed_initdb_says_why_and_the_next_start_succeeds() {
 }
 
 #[tokio::test]
-async fn a_cluster_of_another_version_is_left_alone_and_explained() {
+async fn a_cluster_of_another_version_is_refused_and_left_alone() {
     let dir = open_dir();
     start(dir.path()).await.stop().await.unwrap();
     let programs = FakePrograms::new("exit 1");
@@ -113,7 +113,7 @@ async fn a_cluster_of_another_version_is_left_alone_and_explained() {
 }
 
 #[tokio::test]
-async fn a_directory_without_binaries_is_named() {
+async fn a_bin_dir_without_binaries_is_reported() {
     let dir = open_dir();
     let mut options = quick(dir.path());
     options.bin_dir = Some(PathBuf::from("/nonexistent"));
@@ -122,7 +122,7 @@ async fn a_directory_without_binaries_is_named() {
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_to_start_is_quoted() {
+async fn the_log_of_a_server_that_fails_to_start_is_reported() {
     let dir = open_dir();
     let options = quick(dir.path()).setting("max_connections", "plenty");
     let error = Postgres::start(options).await.unwrap_err();
@@ -132,7 +132,7 @@ async fn a_server_that_refuses_to_start_is_quoted() {
 }
 
 #[tokio::test]
-async fn a_second_program_is_told_who_has_the_directory() {
+async fn a_second_program_is_refused_with_the_holders_pid() {
     let dir = open_dir();
     let postgres = start(dir.path()).await;
     let error = Postgres::start(quick(dir.path())).await.unwrap_err();
@@ -167,7 +167,7 @@ impl FakePrograms {
 }
 
 #[tokio::test]
-async fn a_look_at_a_directory_tells_its_state_and_changes_nothing() {
+async fn presence_reports_the_state_and_changes_nothing() {
     let dir = open_dir();
     assert!(matches!(presence(dir.path()), Ok(Presence::Absent)));
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);

@@ -1,4 +1,4 @@
-//! Whoever dies, whenever: nothing is lost and nobody has to help.
+//! After any crash, nothing is lost and no manual help is needed.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::program::Program;
 use crate::support::{ask, connect, is_alive, open_dir, signal, start, until};
 
 #[tokio::test]
-async fn killing_the_program_ten_times_needs_no_hand_and_loses_no_commit() {
+async fn killing_the_program_ten_times_loses_no_commit() {
     let dir = open_dir();
     for round in 0..10_i32 {
         let program = Program::start(dir.path()).unwrap();
@@ -26,7 +26,7 @@ async fn killing_the_program_ten_times_needs_no_hand_and_loses_no_commit() {
             .await
             .unwrap();
         if round % 2 == 1 {
-            // Both at once: the server has no chance to say goodbye either.
+            // Both at once, so the server can't shut down cleanly either.
             signal(program.server, Signal::SIGKILL);
         }
         program.kill();
@@ -57,13 +57,13 @@ async fn a_dropped_handle_ends_the_server() {
 }
 
 #[tokio::test]
-async fn a_start_that_nobody_waits_for_any_more_leaves_no_server() {
+async fn a_cancelled_start_leaves_no_server() {
     let dir = open_dir();
     start(dir.path()).await.stop().await.unwrap();
     let starting = Postgres::start(crate::support::quick(dir.path()));
     let given_up = tokio::time::timeout(Duration::from_millis(30), starting).await;
     drop(given_up);
-    // The directory is free as soon as the abandoned server is gone.
+    // The directory is free once the abandoned server has ended.
     until(
         "the directory is free again",
         async || match Postgres::start(crate::support::quick(dir.path())).await {
@@ -79,7 +79,7 @@ async fn a_start_that_nobody_waits_for_any_more_leaves_no_server() {
 }
 
 #[tokio::test]
-async fn a_killed_server_comes_back_with_everything_committed() {
+async fn a_killed_server_is_restarted_with_all_commits() {
     let dir = open_dir();
     let postgres = start(dir.path()).await;
     let mut connection = connect(&postgres).await;
@@ -117,7 +117,7 @@ async fn a_killed_server_comes_back_with_everything_committed() {
 }
 
 #[tokio::test]
-async fn a_killed_backend_leads_to_recovery_in_the_same_server() {
+async fn a_killed_backend_recovers_within_the_same_server() {
     let dir = open_dir();
     let postgres = start(dir.path()).await;
     let mut connection = connect(&postgres).await;
@@ -145,10 +145,10 @@ async fn a_killed_backend_leads_to_recovery_in_the_same_server() {
 }
 
 #[tokio::test]
-async fn a_stale_pid_file_that_names_a_strangers_process_is_no_obstacle() {
+async fn a_stale_pid_file_of_an_unrelated_process_is_removed() {
     let dir = open_dir();
     start(dir.path()).await.stop().await.unwrap();
-    // A living process of the server's user that has nothing to do with PostgreSQL.
+    // A live process of the server's user that isn't PostgreSQL.
     let cluster = dir.path().join("postgres/data");
     let owner = std::os::unix::fs::MetadataExt::uid(&cluster.metadata().unwrap());
     let mut stranger = std::process::Command::new("sleep");

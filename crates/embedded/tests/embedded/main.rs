@@ -1,4 +1,4 @@
-//! The private server against the real thing: every test has a cluster of its own.
+//! The private server with real clusters, one per test.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod access;

@@ -1,5 +1,5 @@
-//! A program with a private server, as a process of its own that can be killed: this test binary,
-//! started again with one test selected.
+//! A program with a private server, as a child process that can be killed: this test binary with
+//! one test selected.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -17,17 +17,17 @@ pub struct Program {
     pub server: u32,
     /// How to connect to it.
     pub url: String,
-    /// Kept open: the harness in the program still has something to print at the end.
+    /// Kept open: the child's test harness prints at the end.
     _output: BufReader<ChildStdout>,
 }
 
 impl Program {
-    /// Starts a program and waits until its server is ready; or gives back what it said.
+    /// Starts a program and waits until its server is ready; an error contains its output.
     pub fn start(dir: &Path) -> Result<Self, String> {
         Self::run(Command::new(std::env::current_exe().unwrap()), dir)
     }
 
-    /// The same as an ordinary user, from a copy that this user can read.
+    /// The same as an unprivileged user, from a copy that this user can read.
     pub fn start_as(uid: u32, dir: &Path) -> Result<Self, String> {
         let copy = dir.join("program");
         std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
@@ -59,7 +59,7 @@ impl Program {
                 child.wait().unwrap();
                 return Err(said);
             }
-            // The test harness prints its own words before ours, without a line break.
+            // The test harness prints before our line, without a line break.
             if let Some((_, ready)) = line.split_once("READY ") {
                 let (server, url) = ready.trim().split_once(' ').unwrap();
                 return Ok(Self {
@@ -73,13 +73,13 @@ impl Program {
         }
     }
 
-    /// kill -9, and the process is gone when this returns. Its server may not be yet.
+    /// Kills the process and waits for its end. Its server may still be ending.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Asks the program to end by itself.
+    /// Stops the program.
     pub fn stop(mut self) {
         drop(self.child.stdin.take());
         assert!(self.child.wait().unwrap().success());

@@ -1,4 +1,4 @@
-//! A directory each, a deadline for everything, and connections.
+//! Directories, deadlines and connections for the tests.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A directory that the server's user can pass through, unlike a fresh temporary one under root.
+/// A directory that the server's user can traverse, unlike a fresh temporary one under root.
 pub fn open_dir() -> TempDir {
     let dir = tempfile::Builder::new()
         .prefix("embedded-")
@@ -24,7 +24,7 @@ pub fn open_dir() -> TempDir {
     dir
 }
 
-/// A server that does not wait for the disk.
+/// Options of a server without fsync.
 pub fn quick(dir: &Path) -> Options {
     Options::new(dir).setting("fsync", "off")
 }
@@ -46,7 +46,7 @@ pub async fn ask(connection: &mut PgConnection, sql: &'static str) -> String {
 }
 
 pub fn is_alive(pid: u32) -> bool {
-    // A zombie whose parent has not looked yet is no server any more.
+    // A zombie doesn't count as alive.
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     let zombie = state.is_ok_and(|text| text.contains(") Z "));
     !zombie && kill(Pid::from_raw(pid.cast_signed()), None) != Err(Errno::ESRCH)
