@@ -35,7 +35,7 @@ pub(super) async fn run(args: &Args, output: &Output) -> Result<(), Failure> {
             Ok(None) => {
                 note = format!(
                     "No server answers at {server}: this is what `postrider serve` would use."
-                )
+                );
             }
             Err(error) => {
                 let why = Failure::from(error);

@@ -93,7 +93,7 @@ async fn watch(operate: Operate, history: Weak<History>) {
         match overview {
             Ok(overview) => history.record(&overview),
             Err(error) => {
-                tracing::debug!(%error, "can't sample the overview; the console's charts have a gap")
+                tracing::debug!(%error, "can't sample the overview; the console's charts have a gap");
             }
         }
     }
