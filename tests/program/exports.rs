@@ -87,7 +87,7 @@ async fn command_line_submits_watches_shows_lists_and_downloads_an_export() {
     let failure: Value = serde_json::from_slice(&gone.stderr).unwrap();
     assert_eq!(failure["error"]["code"], "export-file-gone");
     let message = failure["error"]["message"].as_str().unwrap();
-    assert!(message.contains("submit this input again"), "{message}");
+    assert!(message.contains("Submit this input again"), "{message}");
     let resubmitted = read(&exports(&["submit", path, "--wait"]).await);
     assert_eq!(
         (&resubmitted["filesGenerated"], &resubmitted["filesReused"]),

@@ -448,7 +448,7 @@ async fn timeline_of_any_id_covers_the_request_to_the_end_in_every_service() {
         &server,
         job,
         "file job",
-        &["handed in", "attach attached", "N1", "closed"],
+        &["submitted", "attach attached", "N1", "closed"],
     )
     .await;
 

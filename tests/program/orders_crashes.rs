@@ -16,7 +16,10 @@ const WAYS: [&str; 4] = ["error", "panic", "kill", "stall:1500ms"];
 
 #[tokio::test]
 async fn after_a_failure_at_any_crash_point_each_order_is_sent_and_recorded_once() {
-    let points = crash::declared_in(concat!(env!("CARGO_MANIFEST_DIR"), "/../orders/src"));
+    let points = crash::declared_in(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../services/orders/src"
+    ));
     assert!(points.len() >= 4, "{points:?}");
     let (_broker, broker_url) = broker().await;
     let cases: Vec<(String, &str)> = points

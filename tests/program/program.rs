@@ -92,6 +92,16 @@ impl Serving {
         }
     }
 
+    /// Waits for a line of its log that contains this text.
+    pub async fn log_line(&mut self, text: &str) -> String {
+        self.program.line_with(text).await
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> Vec<String> {
+        self.program.output()
+    }
+
     /// Its base URL.
     pub fn base(&self) -> &str {
         &self.base

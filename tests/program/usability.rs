@@ -5,25 +5,19 @@ use std::time::{Duration, Instant};
 use postrider_testkit::TestDb;
 use serde_json::{Value, json};
 
-use crate::program::{BINARY, Serving, data_dir, postrider, run, run_with, stderr, stdout};
+use crate::program::{Serving, data_dir, postrider, run, run_with, stderr, stdout};
 
 #[tokio::test]
 async fn the_first_start_logs_its_migrations_in_one_line() {
     let (db, dir) = (TestDb::new().await, data_dir());
-    let log = dir.path().join("log");
-    let mut command = postrider_testkit::builders::Serve::new(BINARY, dir.path())
-        .args(&["--database-url", &db.url()])
-        .command();
-    command.stderr(std::fs::File::create(&log).unwrap());
-    let serving = Serving::start(&command).await;
-    let text = std::fs::read_to_string(&log).unwrap();
-    let lines: Vec<&str> = text
-        .lines()
+    let mut serving = Serving::on(dir.path(), &["--database-url", &db.url()]).await;
+    let up_to_date = serving.log_line("database schema is up to date").await;
+    let log = serving.log();
+    let lines: Vec<&String> = log
+        .iter()
         .filter(|line| line.contains("migration"))
         .collect();
-    assert_eq!(lines.len(), 1, "{text}");
-    assert!(lines[0].contains("database schema is up to date"), "{text}");
-    serving.kill().await;
+    assert_eq!(lines, [&up_to_date], "{log:?}");
 }
 
 #[tokio::test]
@@ -108,11 +102,7 @@ async fn errors_name_the_flag_and_what_was_expected() {
     assert!(amount.contains("--amount: "), "{amount}");
     let account = fails("orders send --key k --account= --symbol A --side buy --quantity 1").await;
     assert!(account.contains("--account: "), "{account}");
-    for words in [
-        "payments show hello",
-        "evidence show hello",
-        "protocols show hello",
-    ] {
+    for words in ["payments show hello", "evidence show hello"] {
         let message = fails(words).await;
         assert!(
             message.contains("\"hello\" is not an id: expected a UUID such as "),

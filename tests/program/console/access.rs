@@ -172,7 +172,7 @@ impl Client {
         mark: Option<&str>,
         headers: &[(&str, &str)],
     ) -> (u16, String) {
-        let mut body = "do=archive+all&filter=".to_owned();
+        let mut body = "perform=archive+all&filter=".to_owned();
         if let Some(mark) = mark {
             body = format!("{body}&form={mark}");
         }

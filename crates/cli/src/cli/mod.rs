@@ -318,7 +318,10 @@ mod tests {
             {
                 let (own, global) = help.split_once(options::GLOBAL).expect("the heading");
                 assert!(!own.contains("--server"), "{name}: {help}");
-                let next = global.lines().skip(1).find(|line| line.ends_with(':'));
+                let next = global
+                    .lines()
+                    .skip(1)
+                    .find(|line| !line.starts_with(' ') && line.ends_with(':'));
                 assert!(
                     next.is_none_or(|heading| heading == "Exit codes:"),
                     "{name}: {next:?} follows the global options"

@@ -1,14 +1,16 @@
-//! Messages through the Postgres transport to two groups: one settles with its effect in one transaction, the other one
-//! is made to believe that its database is elsewhere and has the inbox.
+//! Messages through the Postgres transport to four groups. Two handle messages one by one, two in batches; one of each
+//! acknowledges in the transaction of its effect, the other is made to believe that deliveries live in another database
+//! and uses the inbox.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use postrider::RetryPolicy;
+use postrider::inbox::Inbox;
 use postrider::transport::{
-    Consumer, Delivery, Fate, Message, MessageHandler, Published, Receipt, Subscriber,
-    Subscription, Transport, TransportError,
+    BatchHandler, BatchOutcome, Consumer, Delivery, Fate, Message, MessageHandler, Published,
+    Receipt, Subscriber, Subscription, Transport, TransportError,
 };
 use postrider::{BoxError, Verdict};
 use postrider_transports::PostgresTransport;
@@ -20,9 +22,11 @@ use crate::work::{Task, write};
 /// The topic.
 pub const MESSAGE: &str = "proof.message";
 /// The groups; each has one effect per message, logged under its name.
-pub const GROUPS: [&str; 2] = ["shared", "apart"];
+pub const GROUPS: [&str; 4] = ["shared", "apart", "batch_shared", "batch_apart"];
 
-/// Works for both groups until `stop`.
+const MAX_BATCH: usize = 8;
+
+/// Works for all groups until `stop`.
 pub async fn consume(
     transport: Arc<PostgresTransport>,
     pool: PgPool,
@@ -30,11 +34,13 @@ pub async fn consume(
     lease: Duration,
     stop: CancellationToken,
 ) -> Result<(), TransportError> {
-    let subscriber = |transport: Arc<dyn Transport>, group: &'static str| {
-        let subscription = Subscription::new(group, [MESSAGE])
+    let subscription = |group: &'static str| -> Result<Subscription, TransportError> {
+        Ok(Subscription::new(group, [MESSAGE])
             .map_err(|error| TransportError::from_error("postgres", error))?
             .lease(lease)
-            .policy(policy.clone());
+            .policy(policy.clone()))
+    };
+    let one_by_one = |transport: Arc<dyn Transport>, group: &'static str| {
         let handle: Arc<MessageHandler> = Arc::new(
             move |tx, message| -> BoxFuture<'_, Result<Verdict, BoxError>> {
                 Box::pin(async move {
@@ -45,11 +51,74 @@ pub async fn consume(
                 })
             },
         );
-        Ok(Subscriber::new(transport, subscription, pool.clone(), handle).concurrency(2))
+        let subscriber = Subscriber::new(transport, subscription(group)?, pool.clone(), handle);
+        Ok::<_, TransportError>(subscriber.concurrency(2))
     };
-    let shared = subscriber(Arc::clone(&transport) as _, GROUPS[0])?;
-    let apart = subscriber(Arc::new(Apart(transport)), GROUPS[1])?;
-    tokio::try_join!(shared.run(stop.clone()), apart.run(stop)).map(drop)
+    let in_batches = |transport: Arc<dyn Transport>, group: &'static str| {
+        let handler = Batches {
+            pool: pool.clone(),
+            inbox: Inbox::new(group)
+                .map_err(|error| TransportError::from_error("postgres", error))?,
+            group,
+        };
+        let (subscription, pool) = (subscription(group)?, pool.clone());
+        Ok::<_, TransportError>(Subscriber::batch(
+            transport,
+            subscription,
+            pool,
+            MAX_BATCH,
+            Arc::new(handler),
+        ))
+    };
+    let apart: Arc<dyn Transport> = Arc::new(Apart(Arc::clone(&transport)));
+    let [shared, other, batch_shared, batch_apart] = [
+        one_by_one(Arc::clone(&transport) as _, GROUPS[0])?,
+        one_by_one(Arc::clone(&apart), GROUPS[1])?,
+        in_batches(transport as _, GROUPS[2])?,
+        in_batches(apart, GROUPS[3])?,
+    ];
+    tokio::try_join!(
+        shared.run(stop.clone()),
+        other.run(stop.clone()),
+        batch_shared.run(stop.clone()),
+        batch_apart.run(stop),
+    )
+    .map(drop)
+}
+
+/// Writes the effects of a batch in one transaction; the inbox recognises what is redelivered.
+struct Batches {
+    pool: PgPool,
+    inbox: Inbox,
+    group: &'static str,
+}
+
+impl Batches {
+    async fn write(&self, batch: &[Delivery]) -> Result<BatchOutcome, BoxError> {
+        let mut tasks = Vec::with_capacity(batch.len());
+        for delivery in batch {
+            tasks.push(delivery.message.read::<Task>()?);
+        }
+        let slowest = tasks.iter().map(|task| task.millis).max();
+        tokio::time::sleep(Duration::from_millis(slowest.unwrap_or_default())).await;
+        let ids: Vec<String> = batch.iter().map(|one| one.message.id.to_string()).collect();
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        let mut tx = self.pool.begin().await?;
+        let first = self.inbox.first_times(&mut tx, &ids).await?;
+        for (task, _) in tasks.iter().zip(first).filter(|(_, first)| *first) {
+            write(&mut tx, &task.key, self.group, 0, 0).await?;
+        }
+        Ok(BatchOutcome::from(vec![Verdict::Done; batch.len()]).in_transaction(tx))
+    }
+}
+
+impl BatchHandler for Batches {
+    fn handle<'a>(
+        &'a self,
+        batch: &'a [Delivery],
+    ) -> BoxFuture<'a, Result<BatchOutcome, BoxError>> {
+        Box::pin(self.write(batch))
+    }
 }
 
 /// The same transport, as if it were in another database.
