@@ -7,7 +7,7 @@
 //! can be due in an hour without occupying a partition, a queue or an acknowledgement deadline; and operators find every
 //! dead letter in one place. `docs/decisions` has the reasons.
 //!
-//! A broker implements little: [`Broker`] publishes and declares, [`Source`] reads in order.
+//! A broker implements little: `Broker` publishes and declares, `Source` reads in order.
 //!
 //! Declaring and subscribing retry transient broker errors (a node that restarts, a coordinator that moves, an election) with
 //! backoff for up to [`Options::declare_timeout`]. Permanent errors (authorization, configuration) fail at once.

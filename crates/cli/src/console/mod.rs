@@ -4,7 +4,7 @@
 //! as text, never as markup; a page needs the scope `read`; a change needs `operate`, a form that this session received
 //! from us, and a confirmation.
 //!
-//! Reading order: [`user`] (authentication and forms), [`page`] (the frame of every page), then the pages.
+//! Reading order: `user` (authentication and forms), `page` (the frame of every page), then the pages.
 
 mod alerts;
 mod assets;
