@@ -12,7 +12,7 @@
 //!
 //! Promise: without the feature `armed`, a point is the constant `Ok(())` and this crate has no
 //! dependencies, so a release build pays nothing and can't be made to fail. With the feature (the
-//! test kit enables it), a point does nothing until a test arms it, in code ([`at`](crate::at)) or,
+//! test kit enables it), a point does nothing until a test arms it, in code (`at`) or,
 //! in a child process, through the environment variable `POSTRIDER_CRASH`.
 //!
 //! Building the whole workspace unifies features, which enables points in the program, too. Build

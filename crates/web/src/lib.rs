@@ -7,12 +7,12 @@
 //! - JSON that PostgreSQL can't store, or that two parsers would read differently, is rejected with the position ([`json`]);
 //!   so are invalid parameters ([`params`]);
 //! - a caller needs the scope that a route requires ([`auth`]);
-//! - every request ends in time, is logged and counted once ([`time_limit`], [`observe`]), and a panic becomes a 500;
+//! - every request ends in time, is logged and counted once ([`time_limit`](mod@time_limit), [`observe`]), and a panic becomes a 500;
 //! - all lists are paged the same way ([`paging`]);
 //! - what the program knows about a service comes from one description ([`service`]);
 //! - calls to external APIs have a timeout and say what is known when they fail ([`http_client`]).
 //!
-//! A service uses the extractors, [`Problem`] and [`require`](auth::require) in its `http` module; the program wraps the joined
+//! A service uses the extractors, [`Problem`] and [`require`] in its `http` module; the program wraps the joined
 //! router once with [`with_middleware`]. Read `problem.rs`, `json/mod.rs` and `auth/mod.rs` first, then `middleware.rs`, which
 //! explains the order of the layers.
 
