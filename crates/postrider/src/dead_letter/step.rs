@@ -1,7 +1,7 @@
 //! One batch of an operation, in one transaction: if a process dies in the middle, nothing is done, and nothing is done
 //! twice.
 //!
-//! Items in another database are changed remote in a transaction of their own, before the operation's progress is
+//! Items in another database are changed there, in a transaction of their own, before the operation's progress is
 //! recorded: if a process dies in between, they are changed, and the next step finds none left. Only the operation's
 //! counts then lack that batch.
 
@@ -48,7 +48,7 @@ where id = $1";
 /// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// A batch was done; remote may be more.
+    /// A batch was done; there may be more.
     Progressed,
     /// The rate limit allows nothing for this long.
     Wait(Duration),

@@ -312,6 +312,7 @@ impl Queue {
         Ok(finished)
     }
 
+    /// Settles everything but successes: retry (`r`), snooze (`s`), dead (`d`), given back at no cost (`g`).
     async fn release(
         &self,
         connection: &mut PgConnection,

@@ -93,7 +93,8 @@ impl Subscriber {
         if is_outage(&*error) {
             self.redeliver_all(session, deliveries, &error).await;
         } else if deliveries.len() == 1 {
-            self.give_up(session, handler, deliveries, error).await;
+            self.handle_failure(session, handler, deliveries, error)
+                .await;
         } else {
             tracing::warn!(
                 %error, group = self.group(), messages = deliveries.len(),
@@ -102,7 +103,8 @@ impl Subscriber {
             for delivery in deliveries {
                 let alone = self.attempt(session, handler, vec![delivery]).await;
                 if let Err((deliveries, error)) = alone {
-                    self.give_up(session, handler, deliveries, error).await;
+                    self.handle_failure(session, handler, deliveries, error)
+                        .await;
                 }
             }
         }
@@ -124,7 +126,7 @@ impl Subscriber {
     }
 
     /// One message failed alone.
-    async fn give_up(
+    async fn handle_failure(
         &self,
         session: &Session,
         handler: &dyn BatchHandler,

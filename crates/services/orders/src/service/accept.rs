@@ -28,7 +28,7 @@ use crate::{
     store,
 };
 
-/// How long a post waits for another process that is just accepting the same key.
+/// How long a request waits while another process accepts the same key.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Deadline of a batch: a connection that goes silent costs one batch no more than this.
